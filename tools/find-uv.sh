@@ -36,7 +36,7 @@ if ! make_environment; then
     { can_apt && { apt_install "$package" || apt_install python3-venv; } && make_environment; } ||
         die "$python cannot make a virtual environment: install $package (or uv) and run this again"
 fi
-"$home/bin/python" -m pip install --quiet --disable-pip-version-check uv >&2 </dev/null ||
+"$home/bin/python" -m pip install -qq --disable-pip-version-check uv >&2 </dev/null ||
     die "pip could not install uv (its message is above): install uv yourself, put it on PATH and run this again"
 "$home/bin/uv" --version >/dev/null
 printf '%s\n' "$home/bin/uv"
