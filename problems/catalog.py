@@ -80,7 +80,7 @@ class Catalog(BaseModel):
             if self.kernelbench is None:
                 return ProblemError(
                     f"{text!r} needs a KernelBench checkout, and none is set. "
-                    "Clone ScalingIntelligence/KernelBench from GitHub and name its folder in the settings (kernelbench)."
+                    "Clone ScalingIntelligence/KernelBench from GitHub and name its folder in the settings."
                 )
             level = rest.partition("/")[0]
             if level.startswith("level") and level[5:].isdecimal():
