@@ -1,0 +1,1 @@
+"""The database: the only place a campaign's history lives. ``repository.Store`` is the way in."""
