@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import literal, or_, select, update
 from sqlalchemy.orm import Session as OrmSession
 
 from kernel_agent.errors import StoreError
+from kernel_agent.store.column_types import Usd
 from kernel_agent.store.schema import CampaignRow, ModelCallRow, SessionRow
 
 
@@ -19,11 +20,12 @@ def reserve(tx: OrmSession, owner: CampaignRow | SessionRow, usd: float) -> bool
     if usd < 0:
         raise StoreError(f"a reservation of {usd} USD makes no sense; it must not be negative")
     table = type(owner)
-    total = table.spent_usd + table.reserved_usd + usd
+    amount = literal(usd, Usd)  # typed here: a sum of columns no longer knows that it counts nano-dollars
+    total = table.spent_usd + table.reserved_usd + amount
     held = tx.execute(
         update(table)
         .where(table.id == owner.id, or_(table.cap_usd.is_(None), total <= table.cap_usd))
-        .values(reserved_usd=table.reserved_usd + usd)
+        .values(reserved_usd=table.reserved_usd + amount)
         .returning(table.id)
         .execution_options(synchronize_session=False)
     ).all()
@@ -33,11 +35,12 @@ def reserve(tx: OrmSession, owner: CampaignRow | SessionRow, usd: float) -> bool
 
 def settle(tx: OrmSession, session: SessionRow, held_usd: float, spent_usd: float) -> None:
     """Let go of ``held_usd`` and book ``spent_usd`` (negative: a charge is given back)."""
+    held, spent = literal(held_usd, Usd), literal(spent_usd, Usd)
     for table, key in ((SessionRow, session.id), (CampaignRow, session.campaign_id)):
         tx.execute(
             update(table)
             .where(table.id == key)
-            .values(reserved_usd=table.reserved_usd - held_usd, spent_usd=table.spent_usd + spent_usd)
+            .values(reserved_usd=table.reserved_usd - held, spent_usd=table.spent_usd + spent)
             .execution_options(synchronize_session=False)
         )
     tx.refresh(session)

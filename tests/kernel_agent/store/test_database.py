@@ -6,6 +6,7 @@ import io
 import multiprocessing
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -108,12 +109,13 @@ def test_a_locked_database_names_its_place_and_the_remedy(url: str, held: str) -
     store = Store.open(url, busy_seconds=0.05)
     other = sqlite3.connect(path)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="is locked.*stop the other process") as caught:
-        if held == "while open":
-            store.create_campaign(settings())
-        else:
-            # An open of an up-to-date store also takes the write lock, to be sure that no migration is under way.
-            Store.open(url, busy_seconds=0.05)
+    attempts: dict[str, Callable[[], object]] = {
+        # Opening takes the write lock, to be sure that no migration is under way.
+        "before opening": lambda: Store.open(url, busy_seconds=0.05),
+        "while open": lambda: store.create_campaign(settings()),
+    }
+    with pytest.raises(StoreError, match=r"is locked.*stop the other process") as caught:
+        attempts[held]()
     assert path in str(caught.value)
     assert caught.value.__cause__ is not None
     other.rollback()
@@ -165,7 +167,7 @@ def test_a_home_that_is_a_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_text("this is a shopping list, and a rather long one at that" * 40)
-    with pytest.raises(StoreError, match="no SQLite database.*move it away"):
+    with pytest.raises(StoreError, match=r"no SQLite database.*move it away"):
         Store.open(f"sqlite:///{path}")
 
 
