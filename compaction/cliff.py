@@ -22,8 +22,9 @@ from compaction.tokens import TokenCounter
 
 TARGET_SHARE = 0.6
 """A rebuilt prompt takes at most this share of the budget: a cut must buy room for many turns."""
-BLOCK_SHARE = 0.25
-"""The block takes at most this share of the budget, and at most half of what the head leaves of the target."""
+BLOCK_SHARE = 0.5
+"""Share of what the head leaves of that target which the block may demand before fewer turns are kept; it takes more
+where the kept turns leave more."""
 FORCED_SHARES = (0.6, 0.95)
 """Shares of the present prompt aimed at when a cut is demanded: a good cut, else any that makes progress."""
 CLIP_LADDER = (32_000, 16_000, 8_000, 4_000, 2_000, 1_000, 500, 250)
@@ -160,28 +161,30 @@ class CliffCompaction:
                     at=count, block_from=live if first > live else carried_from, first=first, clip=clip,
                     tokens_before=math.ceil(before),
                 )  # fmt: skip
-                fitted = self._fit(history, plan, target / factor, BLOCK_SHARE * budget / factor)
+                fitted = self._fit(history, plan, target / factor)
                 if fitted is not None:
                     after = math.ceil(factor * self.estimate(self.context(history, [fitted])))
                     return fitted.model_copy(update={"tokens_after": after})
-        head = math.ceil(factor * self._head_tokens(history))
+        head = math.ceil(factor * self.estimate(Context(head=history.head)))
         raise CompactionError(
             f"the prompt of step {count} ({math.ceil(before)} tokens) cannot be brought down to {int(targets[-1])}: "
             f"system prompt, task and tools alone take {head}, and the newest turn does not fit beside them even with "
             f"every text clipped to {CLIP_LADDER[-1]} characters; raise the budget of {self._spec} or shorten the task"
         )
 
-    def _fit(self, history: History, plan: Cut, target: float, cap: float) -> Cut | None:
-        """The plan with its block held to its cap, if all of it stays under ``target``; None if not. In our tokens."""
+    def _fit(self, history: History, plan: Cut, target: float) -> Cut | None:
+        """The plan with as much of its block as fits under ``target`` of our tokens; None when too little does."""
         kept = self.context(history, [plan]).model_copy(update={"block": None})
         room = target - self.estimate(kept)
         excerpted = history.turns[plan.block_from : plan.first]
         if room < 0 or not excerpted:
             return plan if room >= 0 else None
         entries = self._entries(excerpted)
-        left_out = self._left_out(excerpted, entries, min(cap, (target - self._head_tokens(history)) / 2))
-        needed = self._block_tokens(build_block(excerpted, entries, left_out))
-        return plan.model_copy(update={"left_out": left_out}) if needed <= room else None
+        share = BLOCK_SHARE * (target - self.estimate(Context(head=history.head)))
+        demanded = self._left_out(excerpted, entries, share)
+        if self._block_tokens(build_block(excerpted, entries, demanded)) > room:
+            return None
+        return plan.model_copy(update={"left_out": self._left_out(excerpted, entries, room)})
 
     def _left_out(self, turns: Sequence[Turn], entries: Sequence[Entry], cap: float) -> int:
         """The fewest lines to leave out for the block to keep its cap; all of them when even that is too long."""
@@ -193,9 +196,6 @@ class CliffCompaction:
                 low = middle + 1
             middle = (low + high) // 2
         return low
-
-    def _head_tokens(self, history: History) -> int:
-        return self.estimate(Context(head=history.head))
 
     def _block_tokens(self, block: Block) -> int:
         return self._counter.message(chat.write_block(block))

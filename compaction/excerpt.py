@@ -36,7 +36,7 @@ def turn_entries(turn: Turn, thought_chars: int, result_chars: int) -> tuple[Ent
     """
     label = f"[step {turn.step}]"
     entries: list[Entry] = []
-    thought = cut(turn.response.thought, thought_chars)
+    thought = cut(turn.response.thought or _stated_purpose(turn), thought_chars)
     if thought:
         entries.append(Entry(text=f"{label} {thought}"))
     waiting = list(turn.followers)
@@ -104,6 +104,15 @@ def cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return text[: limit - 1] + "…" if limit > 0 else ""
+
+
+def _stated_purpose(turn: Turn) -> str:
+    """For models that answer with calls only: the summary argument in which the first of them says what it is for."""
+    for call in turn.response.calls:
+        purpose = (_arguments(call.arguments or "") or {}).get("summary")
+        if isinstance(purpose, str) and purpose.strip():
+            return _one_line(purpose)
+    return ""
 
 
 def _result_entries(label: str, result: ToolResult, limit: int) -> list[Entry]:
