@@ -222,13 +222,12 @@ class Evaluation(Frozen):
 
     @model_validator(mode="after")
     def _a_speedup_needs_a_verdict(self) -> Self:
-        numbers = (self.speedup, self.speedup_low, self.speedup_high)
+        low, middle, high = self.speedup_low, self.speedup, self.speedup_high
         if self.status == "correct":
-            if any(n is None for n in numbers):
+            if low is None or middle is None or high is None:
                 raise ValueError("a correct evaluation carries speedup, speedup_low and speedup_high")
-            assert self.speedup is not None and self.speedup_low is not None and self.speedup_high is not None
-            if not self.speedup_low <= self.speedup <= self.speedup_high:
+            if not low <= middle <= high:
                 raise ValueError("speedup lies outside its own interval")
-        elif any(n is not None for n in numbers):
+        elif not (low is middle is high is None):
             raise ValueError(f"status {self.status} carries no speedup")
         return self

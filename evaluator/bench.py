@@ -1,0 +1,253 @@
+"""One problem set up for judging: its own worker, the weights all sides load, the yardsticks and the control."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from evaluator import draws, gate, timing
+from evaluator.channel import Buffer, Description, Literal, TensorSpec
+from evaluator.contest import Contest, Player
+from evaluator.draws import Weights
+from evaluator.machine import Sweep
+from evaluator.model import Control, EvaluationSpec, Limits
+from evaluator.workers import Nursery, Worker, WorkerFailed
+from problems.model import Problem
+
+DESCRIPTION_BYTES = 4 << 20
+YARDSTICK_INPUTS = 8
+NULL_CALLS = 16
+CONTROL_SECONDS = 600.0
+CONTROL_TRIES = 3
+CONTROL_FAILED = 0.05
+"""|ln ratio| of an A/A beyond which this host cannot be measured on at the moment."""
+
+
+class ReferenceFailed(Exception):
+    """The problem's own model did not do what it must; never the candidate's fault."""
+
+    def __init__(self, failure: WorkerFailed) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+class Bench:
+    """Everything about a problem that outlives one evaluation.
+
+    The oracle is a jailed worker that holds the reference in float64; it also draws the inputs, since ``get_inputs``
+    is the problem's code and the judge runs none.
+    """
+
+    def __init__(self, problem: Problem, nursery: Nursery, sweep: Sweep, limits: Limits) -> None:
+        self.problem, self.nursery, self.sweep, self.limits = problem, nursery, sweep, limits
+        self.flags: list[str] = []
+        self.controls: list[float] = []
+        self.control: Control | None = None
+        self._control_at = 0.0
+        self.rng = draws.generator()
+        try:
+            self._set_up(double=True)
+            self.yardstick = self._measure_yardstick()
+        except WorkerFailed as failure:
+            self.close()
+            raise ReferenceFailed(failure) from failure
+        self.null_ms = self._measure_null()
+
+    # -- set-up -------------------------------------------------------------------------------------------------
+
+    def _set_up(self, double: bool) -> None:
+        (self.oracle,) = self.nursery.take(self.limits)
+        source, out = Buffer.of(self.problem.source.encode()), Buffer(DESCRIPTION_BYTES)
+        meta = {
+            "role": "oracle",
+            "module": "problem",
+            "class": "Model",
+            "init": None,
+            "seed": draws.seed(),
+            "double": double,
+        }
+        self.oracle.assign(meta | {"fp32_precision": "ieee"}, [source.fd, out.fd], self.limits.load_seconds)
+        self.description = Description.model_validate_json(out.text())
+        self.weights = Weights(self.description.state, self.description.state_bytes)
+        fds, _ = self.oracle.make_buffers(self.description, double=double)
+        buffers = self.meta(self.oracle_outputs(double))
+        self.oracle.assign(buffers, [*fds, self.weights.buffer.fd, self.weights.initial.fd], self.limits.load_seconds)
+        self.weights.draw(self.rng)
+        self.oracle.tell(b"w", b"w", self.limits.load_seconds)
+        try:
+            self.draw_inputs()
+            self.truth(self.draw_inputs())
+        except WorkerFailed:
+            if not double:
+                raise
+            # The reference cannot run in float64 (a hard-coded dtype): its float32 answer has to serve.
+            self.oracle.kill()
+            self.flags.append("float64_unavailable")
+            self._set_up(double=False)
+
+    def oracle_outputs(self, double: bool) -> tuple[TensorSpec, ...]:
+        return tuple(
+            s.model_copy(update={"dtype": "float64"}) if double and s.floating else s for s in self.description.outputs
+        )
+
+    def meta(self, outputs: tuple[TensorSpec, ...]) -> dict[str, Any]:
+        d = self.description
+        return {
+            "inputs": [
+                s.model_dump() if isinstance(s, Literal) else {"shape": s.shape, "dtype": s.dtype} for s in d.inputs
+            ],
+            "outputs": [{"shape": s.shape, "dtype": s.dtype} for s in outputs],
+            "structure": d.structure,
+            "state": [json.loads(s.model_dump_json()) for s in d.state],
+        }
+
+    # -- the oracle ---------------------------------------------------------------------------------------------
+
+    def draw_inputs(self) -> list[torch.Tensor]:
+        self.oracle.channel.seed(draws.seed())
+        self.oracle.tell(b"i", b"d", self.limits.first_call_seconds)
+        return [x.clone() for x in self.oracle.inputs]
+
+    def truth(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The reference's answer in float64."""
+        self.oracle.write_inputs(inputs)
+        self.oracle.tell(b"g", b"d", self.limits.first_call_seconds)
+        return self.oracle.captured()
+
+    def fresh_weights(self) -> None:
+        """New parameters for everybody; each worker must be told to load them."""
+        self.weights.draw(self.rng)
+        self.oracle.tell(b"w", b"w", self.limits.load_seconds)
+
+    # -- players ------------------------------------------------------------------------------------------------
+
+    def start(self, worker: Worker, source: str, cls: str, extensions: bytes | None = None) -> None:
+        """Load ``source`` into an unused worker. Raises WorkerFailed."""
+        fds, outputs = worker.make_buffers(self.description)
+        meta = self.meta(tuple(outputs)) | {
+            "role": "model",
+            "module": "problem" if cls == "Model" else "candidate",
+            "class": cls,
+            "init": self.description.init,
+            "problem_source": self.problem.source if self.description.init is None else "",
+            "seed": draws.seed(),
+            "fp32_precision": "ieee",
+            "extensions": extensions is not None,
+        }
+        text = Buffer.of(source.encode())
+        passed = [text.fd, *fds, self.weights.buffer.fd]
+        archive = Buffer.of(extensions) if extensions is not None else None
+        if archive is not None:
+            passed.append(archive.fd)
+        try:
+            worker.assign(meta, passed, self.limits.load_seconds)
+        finally:
+            text.close()
+            if archive is not None:
+                archive.close()
+
+    def reference(self, worker: Worker) -> Player:
+        try:
+            self.start(worker, self.problem.source, "Model")
+        except WorkerFailed as failure:
+            raise ReferenceFailed(failure) from failure
+        return Player("reference", worker)
+
+    # -- yardsticks ---------------------------------------------------------------------------------------------
+
+    def _measure_yardstick(self) -> gate.Yardstick:
+        """Eager's error and the effect of input noise, pooled over fresh inputs and two sets of weights."""
+        (worker,) = self.nursery.take(self.limits)
+        eager = noise = gate.NO_ERROR
+        try:
+            self.start(worker, self.problem.source, "Model")
+            for n in range(YARDSTICK_INPUTS):
+                if n == YARDSTICK_INPUTS // 2:
+                    self.fresh_weights()
+                    worker.tell(b"w", b"w", self.limits.load_seconds)
+                inputs = self.draw_inputs()
+                truth = self.truth(inputs)
+                worker.write_inputs(inputs)
+                worker.tell(b"g", b"d", self.limits.first_call_seconds)
+                eager = eager.worst(gate.measure(worker.captured(), truth))
+                noise = noise.worst(gate.measure(self.truth(draws.one_ulp_noise(inputs, self.rng)), truth))
+        finally:
+            worker.kill()
+        yardstick = gate.Yardstick(eager, noise)
+        if yardstick.chaotic:
+            self.flags.append("chaotic")
+        return yardstick
+
+    def _measure_null(self) -> float:
+        """5th percentile, in ms, of a call that only copies a ready output of this shape."""
+        (worker,) = self.nursery.take(self.limits)
+        try:
+            fds, outputs = worker.make_buffers(self.description)
+            meta = self.meta(tuple(outputs)) | {"role": "null", "fp32_precision": "ieee"}
+            worker.assign(meta, [*fds, self.weights.buffer.fd], self.limits.load_seconds)
+            inputs = [x.clone() for x in self.oracle.inputs]
+            times = []
+            for _ in range(NULL_CALLS):
+                worker.write_inputs(inputs)
+                self.sweep()
+                times.append(worker.timed_call(self.limits.call_seconds))
+        finally:
+            worker.kill()
+        return statistics.quantiles(times, n=20)[0] * 1e3
+
+    # -- the control --------------------------------------------------------------------------------------------
+
+    @property
+    def between_sd(self) -> float:
+        return timing.between_process_sd(self.controls)
+
+    @property
+    def control_ok(self) -> bool:
+        c = self.control
+        return c is not None and abs(c.ratio - 1) <= CONTROL_FAILED and c.half_width <= timing.UNSTABLE_HALF_WIDTH
+
+    def ensure_control(self) -> float:
+        """A full A/A at the start and every ten minutes; bounded retries when it fails. Returns the seconds it took."""
+        start = time.monotonic()
+        if self.control is not None and self.control_ok and start - self._control_at < CONTROL_SECONDS:
+            self.control = self.control.model_copy(update={"age_seconds": start - self._control_at})
+            return 0.0
+        for _ in range(CONTROL_TRIES):
+            self._run_control()
+            if self.control_ok:
+                break
+        self._control_at = time.monotonic()
+        return self._control_at - start
+
+    def _run_control(self) -> None:
+        workers = self.nursery.take(self.limits, 2)
+        try:
+            players = [self.reference(w) for w in workers]
+            rounds = Contest(self, players, check=()).run(self.limits.search_seconds)
+        finally:
+            for worker in workers:
+                worker.kill()
+        logs = rounds.log_ratios(0, 1)
+        self.controls.append(statistics.mean(logs))
+        now = timing.estimate(logs, self.between_sd)
+        self.control = Control(
+            ratio=now.ratio,
+            half_width=now.half_width,
+            quiet=now.within <= 2 * timing.ENOUGH_HALF_WIDTH and abs(now.mean) <= 0.03,
+            between_process_sd=self.between_sd,
+        )
+
+    def close(self) -> None:
+        if hasattr(self, "oracle"):
+            self.oracle.kill()
+        if hasattr(self, "weights"):
+            self.weights.close()
+
+
+def reference_spec(spec: EvaluationSpec) -> tuple[str, Limits]:
+    """What a bench is cached by: the problem's text and the caps its workers run under."""
+    return spec.problem.sha256, spec.limits

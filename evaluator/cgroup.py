@@ -1,0 +1,58 @@
+"""A control group per worker, where this process may make one: a cap on processes that root's jail needs.
+
+RLIMIT_NPROC does not bind a process whose real uid is root's, so a fork bomb in a root-owned jail is stopped here.
+Where no group can be made (an ordinary user) the limit itself binds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOTS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
+REMOVE_TRIES = 100
+_serial = itertools.count()
+
+
+class Group:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, processes: int) -> Group | None:
+        """A group that holds at most ``processes`` processes and threads; None where that cannot be had."""
+        for root in ROOTS:
+            if not (root / "cgroup.procs").exists():
+                continue
+            path = root / f"kernel-agent-{os.getpid()}-{next(_serial)}"
+            try:
+                path.mkdir()
+            except OSError:
+                continue
+            try:
+                (path / "pids.max").write_text(str(processes))
+            except OSError:
+                path.rmdir()
+                continue
+            return cls(path)
+        return None
+
+    def add(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                (self.path / "cgroup.procs").write_text(str(pid))
+
+    def remove(self) -> None:
+        """Remove the emptied group; the kernel needs a moment to forget the last process."""
+        for _ in range(REMOVE_TRIES):
+            try:
+                self.path.rmdir()
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.005)

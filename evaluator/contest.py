@@ -1,0 +1,296 @@
+"""Rounds of paired calls: fresh weights a round, a fresh input a pair, one side at a time, every output checked."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from evaluator import draws, gate, timing
+from evaluator.machine import steal_ticks
+from evaluator.model import Lane
+from evaluator.workers import Worker, WorkerFailed
+
+if TYPE_CHECKING:
+    from evaluator.bench import Bench
+
+CHECKED_CALLS = 3
+SOLO_CALLS = 8
+IDLE_SHARE = 0.02
+IDLE_FLOOR_SECONDS = 0.002
+MAX_DROPPED = 0.10
+FOLLOWS = (0.5, 1.5)
+
+
+@dataclass
+class Player:
+    name: str
+    worker: Worker
+    seconds: list[float] = field(default_factory=list)
+    """Timed calls, in order."""
+
+
+class Fault(Exception):
+    """A player broke a rule or failed; the judge turns it into a status."""
+
+    def __init__(self, player: Player, kind: str, message: str, failure: WorkerFailed | None = None) -> None:
+        super().__init__(message)
+        self.player, self.kind, self.message, self.failure = player, kind, message, failure
+
+
+@dataclass
+class Rounds:
+    """What a contest measured: for each round and pair the seconds of every player, in the players' order."""
+
+    pairs: list[list[tuple[float, ...]]] = field(default_factory=list)
+    dropped: int = 0
+    checked: int = 0
+    idle_share: float = 0.0
+    error: gate.Error = gate.NO_ERROR
+    shares: dict[str, float] = field(default_factory=dict)
+    solo_seconds: float | None = None
+    """Median of the first player's calls with no other process alive."""
+
+    def log_ratios(self, over: int, under: int) -> list[float]:
+        """m_r per round: median over its pairs of ln(t_over / t_under)."""
+        return [statistics.median(math.log(p[over] / p[under]) for p in pairs) for pairs in self.pairs if pairs]
+
+    def median_seconds(self, player: int) -> float:
+        return statistics.median(p[player] for pairs in self.pairs for p in pairs)
+
+    @property
+    def n_pairs(self) -> int:
+        return sum(len(p) for p in self.pairs)
+
+
+class Contest:
+    """Plays ``players`` (the first is the reference) against each other on one bench."""
+
+    def __init__(self, bench: Bench, players: Sequence[Player], check: Sequence[int], lane: Lane = "bf16") -> None:
+        self.lane = lane
+        self.bench, self.players, self.check = bench, list(players), tuple(check)
+        self.random = random.Random(draws.seed())
+        self.rounds = Rounds()
+        self._idle_cpu = self._busy = 0.0
+        self._truths: list[list[torch.Tensor]] = []
+
+    # -- whole contests -----------------------------------------------------------------------------------------
+
+    def run(self, cap_seconds: float, fixed_rounds: int | None = None) -> Rounds:
+        """Checked calls first, then rounds until the interval is narrow enough, the looks end or time is up."""
+        self._checked_calls()
+        pairs = timing.pairs_per_round(self._seconds_per_pair(), cap_seconds)
+        deadline = time.monotonic() + cap_seconds
+        while True:
+            self._round(pairs)
+            done = len(self.rounds.pairs)
+            if fixed_rounds is not None:
+                if done >= fixed_rounds or time.monotonic() > deadline:
+                    break
+            elif timing.enough(self.rounds.log_ratios(0, len(self.players) - 1)) or time.monotonic() > deadline:
+                break
+        self.rounds.idle_share = self._idle_cpu / self._busy if self._busy else 0.0
+        return self.rounds
+
+    def solo(self) -> float:
+        """Median seconds of the first player once every other player is gone."""
+        player, times = self.players[0], []
+        for _ in range(SOLO_CALLS):
+            inputs = self.bench.draw_inputs()
+            times.append(self._timed(player, inputs))
+        return statistics.median(times)
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def _checked_calls(self) -> None:
+        """Untimed calls with a long cap: JIT, autotuning and lazy loading happen here, and count for correctness."""
+        for _ in range(CHECKED_CALLS):
+            inputs = self.bench.draw_inputs()
+            outputs = {}
+            for n in self._order():
+                outputs[n] = self._call(self.players[n], inputs)
+            self._judge(inputs, outputs)
+
+    def _order(self) -> list[int]:
+        order = list(range(len(self.players)))
+        self.random.shuffle(order)
+        return order
+
+    def _seconds_per_pair(self) -> float:
+        """One pair as it will be, sweep and copies included."""
+        start = time.monotonic()
+        self._pair(self.bench.draw_inputs(), tuple(self._order()))
+        for p in self.players:
+            p.seconds.clear()
+        return time.monotonic() - start
+
+    def _round(self, pairs: int) -> None:
+        self.bench.fresh_weights()
+        self._truths.clear()
+        for p in self.players:
+            self._guarded(p, partial(p.worker.tell, b"w", b"w", self.bench.limits.load_seconds))
+        settling = self.bench.draw_inputs()
+        self._judge(settling, {n: self._call(self.players[n], settling) for n in self._order()})
+        kept: list[tuple[float, ...]] = []
+        previous: tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], list[torch.Tensor]] | None = None
+        repeat_at = self.random.randrange(1, pairs) if pairs > 1 else 0
+        for i, order in enumerate(timing.orders(len(self.players), pairs, self.random)):
+            near = draws.near_duplicate(previous[0], self.bench.rng) if previous and i == repeat_at else None
+            inputs = near if near is not None else self.bench.draw_inputs()
+            stolen = steal_ticks()
+            seconds, outputs = self._pair(inputs, order)
+            truth = self._judge(inputs, outputs)
+            if near is not None and previous is not None:
+                self._follow(previous, outputs, truth)
+            previous = (inputs, outputs, truth)
+            total = self.rounds.n_pairs + len(kept) + self.rounds.dropped + 1
+            if steal_ticks() > stolen and self.rounds.dropped + 1 <= MAX_DROPPED * total:
+                self.rounds.dropped += 1
+            else:
+                kept.append(seconds)
+        self.rounds.pairs.append(kept)
+
+    def _pair(
+        self, inputs: list[torch.Tensor], order: tuple[int, ...]
+    ) -> tuple[tuple[float, ...], dict[int, list[torch.Tensor]]]:
+        seconds = [0.0] * len(self.players)
+        outputs: dict[int, list[torch.Tensor]] = {}
+        for n in order:
+            seconds[n] = self._timed(self.players[n], inputs)
+            outputs[n] = self.players[n].worker.captured()
+            self._untouched(self.players[n], inputs)
+        return tuple(seconds), outputs
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def _prepare(self, player: Player, inputs: list[torch.Tensor]) -> None:
+        for p in self.players:
+            if not p.worker.tree.stop_all():
+                raise Fault(p, "background_work", "its processes could not all be stopped between calls")
+        player.worker.write_inputs(inputs)
+
+    def _timed(self, player: Player, inputs: list[torch.Tensor]) -> float:
+        self._prepare(player, inputs)
+        idle = [p for p in self.players if p is not player]
+        self.bench.sweep()
+        before = [p.worker.tree.cpu_seconds() for p in idle]
+        seconds = self._guarded(player, partial(player.worker.timed_call, self.bench.limits.call_seconds))
+        for p, cpu in zip(idle, before, strict=True):
+            used = p.worker.tree.cpu_seconds() - cpu
+            self._idle_cpu += used
+            if used > max(IDLE_SHARE * seconds, IDLE_FLOOR_SECONDS):
+                raise Fault(
+                    p, "background_work", f"it used {used * 1e3:.1f} ms of CPU while the other side was on the clock"
+                )
+        self._busy += seconds
+        player.seconds.append(seconds)
+        return seconds
+
+    def _call(self, player: Player, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        self._prepare(player, inputs)
+        self._guarded(player, partial(player.worker.tell, b"g", b"d", self.bench.limits.first_call_seconds))
+        self._untouched(player, inputs)
+        return player.worker.captured()
+
+    def _guarded[T](self, player: Player, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except WorkerFailed as failure:
+            raise Fault(player, "failure", str(failure), failure) from failure
+
+    def _untouched(self, player: Player, inputs: list[torch.Tensor]) -> None:
+        if not player.worker.inputs_equal(inputs):
+            raise Fault(player, "mutated_input", "the inputs differ after the call from what was given")
+
+    # -- judging ------------------------------------------------------------------------------------------------
+
+    def _judge(self, inputs: list[torch.Tensor], outputs: dict[int, list[torch.Tensor]]) -> list[torch.Tensor]:
+        """Compare every checked output. The reference's answer is computed only now, when all are captured."""
+        if not self.check:
+            return []
+        truth = self.bench.truth(inputs)
+        for n in self.check:
+            player = self.players[n]
+            error = gate.measure(outputs[n], truth)
+            self.rounds.checked += 1
+            if n == self.check[-1]:
+                self.rounds.error = self.rounds.error.worst(error)
+                for name, share in gate.paper_shares(outputs[n], outputs[0]).items():
+                    self.rounds.shares[name] = min(share, self.rounds.shares.get(name, 1.0))
+            if not self._right(error):
+                self._explain(player, inputs, outputs[n], truth, error)
+        self._truths = [*self._truths[-4:], truth]
+        return truth
+
+    def _explain(
+        self,
+        player: Player,
+        inputs: list[torch.Tensor],
+        output: list[torch.Tensor],
+        truth: list[torch.Tensor],
+        error: gate.Error,
+    ) -> None:
+        """Raise the fault that tells an honest author most."""
+        if player.worker.poisoned():
+            raise Fault(
+                player,
+                "incorrect",
+                "an output was not written when forward returned (work still running, or an output never filled)",
+            )
+        if not error.finite:
+            raise Fault(
+                player, "non_finite", "NaN or infinity where the reference has finite values, or the other way round"
+            )
+        old = any(self._right(gate.measure(output, t)) for t in self._truths)
+        if old:
+            raise Fault(
+                player, "incorrect", "the output is the answer to an earlier input: a cached result was returned"
+            )
+        worker = player.worker
+        try:
+            worker.tell(b"b", b"w", self.bench.limits.load_seconds)
+            worker.write_inputs(inputs)
+            worker.tell(b"g", b"d", self.bench.limits.first_call_seconds)
+        except WorkerFailed:
+            pass
+        else:
+            if self._right(gate.measure(worker.captured(), truth)):
+                raise Fault(
+                    player,
+                    "incorrect",
+                    "stale weight cache: a freshly built model is right, this one kept something of older weights; "
+                    "refresh packed weights in load_state_dict or key them on each parameter's _version",
+                )
+        r_bound, m_bound = self.bench.yardstick.bounds(self.lane)
+        passed = gate.strictest(error, self.bench.yardstick)
+        raise Fault(
+            player,
+            "incorrect",
+            f"typical error {error.rms:.2g} of the output's scale (lane {self.lane} allows {r_bound:.2g}), "
+            f"largest {error.peak:.2g} (allowed {100 * m_bound:.2g})" + (f"; it would pass {passed}" if passed else ""),
+        )
+
+    def _right(self, error: gate.Error) -> bool:
+        return gate.passes(error, self.bench.yardstick, self.lane)
+
+    def _follow(
+        self,
+        previous: tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], list[torch.Tensor]],
+        outputs: dict[int, list[torch.Tensor]],
+        truth: list[torch.Tensor],
+    ) -> None:
+        for n in self.check:
+            share = gate.follows(previous[1][n], outputs[n], previous[2], truth)
+            if share is not None and not FOLLOWS[0] <= share <= FOLLOWS[1]:
+                raise Fault(
+                    self.players[n],
+                    "incorrect",
+                    f"one input element changed; the output moved by {share:.0%} of what it must: a cached result",
+                )

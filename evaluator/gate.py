@@ -1,0 +1,196 @@
+"""Right or wrong: a candidate's error against a float64 reference, beside eager's own error.
+
+For each output, with c the candidate, r the float64 reference and s the RMS of r over the smallest trailing
+dimensions that hold at least 64 elements (floored at 1e-3 of the RMS of all of r):
+
+    R = rms((c - r) / s)                     the typical error in units of the output's scale
+    M = the 1 - 1e-6 quantile of |c - r| / (s + |r|)
+    P = max |c - r| / (s + |r|)
+
+Pass iff R <= max(4 R_eager, 4 R_pert, R0), M <= max(8 M_eager, 8 M_pert, M0) and
+P <= 100 times that last bound.
+R_eager is eager's own error and R_pert the reference's under one ulp of input noise, both pooled over inputs. The absolute
+floors R0, M0 make a lane; they were found by emulating each precision on MLPs of 1 to 24 layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from evaluator.model import LANES, GateResult, Lane
+
+FLOORS: dict[Lane, tuple[float, float]] = {
+    "fp32": (1e-5, 1e-4),
+    "tf32": (1e-3, 1e-2),
+    "fp16": (2e-3, 2e-2),
+    "bf16": (1e-2, 8e-2),
+}
+PAPER_GATES: dict[str, float] = {"kernelbench-1e-4": 1e-4, "cuda-1e-2": 1e-2, "triton-5e-2": 5e-2}
+"""allclose(atol = rtol = t) on every element, as published."""
+CHAOTIC_R = 1e-2
+CHUNK = 1 << 22
+SCALE_ELEMENTS = 64
+
+
+@dataclass(frozen=True)
+class Error:
+    """One set of outputs against the float64 reference. ``finite``: the finite masks match position by position."""
+
+    rms: float
+    tail: float
+    peak: float
+    finite: bool = True
+
+    def worst(self, other: Error) -> Error:
+        return Error(
+            max(self.rms, other.rms),
+            max(self.tail, other.tail),
+            max(self.peak, other.peak),
+            self.finite and other.finite,
+        )
+
+
+NO_ERROR = Error(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What the reference itself does: eager's error and the effect of one ulp of input noise."""
+
+    eager: Error = NO_ERROR
+    noise: Error = NO_ERROR
+
+    @property
+    def chaotic(self) -> bool:
+        return self.noise.rms > CHAOTIC_R
+
+    def bounds(self, lane: Lane) -> tuple[float, float]:
+        r0, m0 = FLOORS[lane]
+        return max(4 * self.eager.rms, 4 * self.noise.rms, r0), max(8 * self.eager.tail, 8 * self.noise.tail, m0)
+
+
+def scale_of(r: torch.Tensor) -> torch.Tensor:
+    """s of the module's docstring, float64, broadcastable against ``r``."""
+    if r.numel() == 0:
+        return r
+    dims, elements = [], 1
+    for d in range(r.dim() - 1, -1, -1):
+        if elements >= SCALE_ELEMENTS:
+            break
+        dims.append(d)
+        elements *= r.shape[d]
+    finite = torch.where(torch.isfinite(r), r, torch.zeros((), dtype=r.dtype))
+    square = finite.pow(2)
+    local = square.mean(dim=dims, keepdim=True).sqrt() if dims else square.sqrt()
+    return local.clamp_min(1e-3 * float(square.mean().sqrt()) + 1e-300)
+
+
+def measure(candidate: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> Error:
+    """Errors of ``candidate`` (any dtype) against ``reference`` (float64, or the exact dtype when not floating)."""
+    total = NO_ERROR
+    for c, r in zip(candidate, reference, strict=True):
+        total = total.worst(_measure_one(c, r))
+    return total
+
+
+def _measure_one(c: torch.Tensor, r: torch.Tensor) -> Error:
+    if r.numel() == 0:
+        return NO_ERROR
+    if not r.is_floating_point():
+        wrong = float((c != r).double().mean())
+        return Error(wrong, wrong, wrong)
+    s = scale_of(r).expand_as(r).reshape(-1)
+    flat_c, flat_r = c.reshape(-1), r.reshape(-1)
+    square, peak, tails, finite, count = 0.0, 0.0, [], True, 0
+    keep = max(1, round(r.numel() * 1e-6))
+    for start in range(0, r.numel(), CHUNK):
+        part = slice(start, start + CHUNK)
+        cc, rr, ss = flat_c[part].double(), flat_r[part], s[part]
+        mask = torch.isfinite(rr)
+        if not torch.equal(torch.isfinite(cc), mask) or not torch.equal(
+            cc[~mask].nan_to_num(7), rr[~mask].nan_to_num(7)
+        ):
+            finite = False
+            mask = mask & torch.isfinite(cc)
+        difference = (cc - rr)[mask].abs()
+        count += difference.numel()
+        if difference.numel() == 0:
+            continue
+        square += float((difference / ss[mask]).pow(2).sum())
+        relative = difference / (ss[mask] + rr[mask].abs())
+        tails.append(torch.topk(relative, min(keep, relative.numel())).values)
+    if not tails:
+        return Error(0.0, 0.0, 0.0, finite)
+    top = torch.topk(torch.cat(tails), min(keep, sum(t.numel() for t in tails))).values
+    peak = float(top[0])
+    return Error((square / max(count, 1)) ** 0.5, float(top[-1]), peak, finite)
+
+
+def passes(error: Error, yardstick: Yardstick, lane: Lane) -> bool:
+    r_bound, m_bound = yardstick.bounds(lane)
+    return error.finite and error.rms <= r_bound and error.tail <= m_bound and error.peak <= 100 * m_bound
+
+
+def strictest(error: Error, yardstick: Yardstick) -> Lane | None:
+    """The strictest lane that ``error`` passes."""
+    return next((lane for lane in LANES if passes(error, yardstick, lane)), None)
+
+
+def results(error: Error, yardstick: Yardstick, shares: dict[str, float]) -> tuple[GateResult, ...]:
+    """Every lane of our gate, and the papers' gates by name with the share of elements within tolerance."""
+    rows = []
+    for lane in LANES:
+        r_bound, m_bound = yardstick.bounds(lane)
+        rows.append(
+            GateResult(
+                gate="honest",
+                lane=lane,
+                passed=passes(error, yardstick, lane),
+                rms=error.rms,
+                rms_bound=r_bound,
+                tail=error.tail,
+                tail_bound=m_bound,
+            )
+        )
+    rows += [GateResult(gate=name, passed=share >= 1.0, pass_share=share) for name, share in sorted(shares.items())]
+    return tuple(rows)
+
+
+def paper_shares(candidate: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> dict[str, float]:
+    """Share of elements within each paper's tolerance of *eager's* output, as those evaluators compare."""
+    shares = {}
+    for name, t in PAPER_GATES.items():
+        within = total = 0
+        for c, e in zip(candidate, eager, strict=True):
+            within += int(torch.isclose(c.to(e.dtype), e, rtol=t, atol=t).sum())
+            total += e.numel()
+        shares[name] = within / max(total, 1)
+    return shares
+
+
+def follows(
+    before: Sequence[torch.Tensor],
+    after: Sequence[torch.Tensor],
+    r_before: Sequence[torch.Tensor],
+    r_after: Sequence[torch.Tensor],
+) -> float | None:
+    """How much of the reference's change between two inputs the candidate's outputs show: 1 all of it, 0 none.
+
+    The projection of the candidate's difference onto the reference's: for near-duplicate inputs both outputs lie
+    within tolerance of each other, and only the difference tells a fresh answer from an old one. None when the
+    reference's change is too small to be seen in single precision.
+    """
+    dot = norm = size = 0.0
+    for c0, c1, r0, r1 in zip(before, after, r_before, r_after, strict=True):
+        if not r0.is_floating_point():
+            continue
+        change = (r1 - r0).nan_to_num(0, 0, 0)
+        dot += float(((c1.double() - c0.double()).nan_to_num(0, 0, 0) * change).sum())
+        norm += float(change.pow(2).sum())
+        size += float(r1.nan_to_num(0, 0, 0).pow(2).sum())
+    if norm <= 1e-10 * size or norm == 0:
+        return None
+    return dot / norm

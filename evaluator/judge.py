@@ -1,0 +1,396 @@
+"""The judge: one per device. Holds inputs, weights, clock, comparison and verdict; never imports candidate code."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import math
+import random
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from evaluator import gate, timing
+from evaluator.bench import Bench, ReferenceFailed, reference_spec
+from evaluator.builds import BuildCache, BuildFailed
+from evaluator.contest import Contest, Fault, Player, Rounds
+from evaluator.lease import device_lease
+from evaluator.machine import Sweep, cpu_name, write_bandwidth_bytes_per_s
+from evaluator.model import Build, Evaluation, EvaluationSpec, Evidence, PhaseSeconds, Status
+from evaluator.sandbox import require
+from evaluator.workers import Nursery, Worker, WorkerFailed, physical_cores
+
+SPARES = 2
+INSTANCES = 2
+CONFIRM_ROUNDS = 12
+DRIFT = 0.03
+OVERHEAD_SHARE = 0.20
+FLOOR_SHARE = 0.9
+MIN_GAIN = math.log(1.01)
+VERDICTS_KEPT = 512
+MAX_BENCHES = 2
+
+
+class Verdict(Exception):
+    """Ends an evaluation early with a status."""
+
+    def __init__(self, status: Status, reason: str, errors: tuple[str, ...] = (), build: Build | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.errors, self.build = status, reason, errors, build
+
+
+class Progress:
+    """What is known of one evaluation so far; becomes its evidence whether it ends well or not."""
+
+    def __init__(self, spec: EvaluationSpec, level: str) -> None:
+        self.spec, self.level = spec, level
+        self.started = self._last = time.monotonic()
+        self.phases: dict[str, float] = {}
+        self.build: Build | None = None
+        self.rounds: list[Rounds] = []
+        self.bench: Bench | None = None
+        self.flags: list[str] = []
+        self.log = ""
+        self.drift: float | None = None
+
+    def phase(self, name: str) -> None:
+        now = time.monotonic()
+        self.phases[name] = self.phases.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def seconds(self) -> PhaseSeconds:
+        return PhaseSeconds(**self.phases, total=time.monotonic() - self.started)
+
+    def evidence(self, threads: int) -> Evidence:
+        logs = tuple(m for r in self.rounds for m in r.log_ratios(0, -1))
+        return Evidence(
+            isolation=self.level,
+            rounds=sum(len(r.pairs) for r in self.rounds),
+            pairs=sum(r.n_pairs for r in self.rounds),
+            dropped_pairs=sum(r.dropped for r in self.rounds),
+            instances=len(self.rounds),
+            round_log_ratios=logs,
+            checked_outputs=sum(r.checked for r in self.rounds),
+            null_call_ms=self.bench.null_ms if self.bench else None,
+            reference_drift=self.drift,
+            idle_cpu_share=max((r.idle_share for r in self.rounds), default=None),
+            control=self.bench.control if self.bench else None,
+            threads=threads,
+            torch_version=torch.__version__,
+            log=self.log,
+        )
+
+
+class Judge:
+    """Judges CPU candidates on this host, one at a time. Close it: it owns processes."""
+
+    def __init__(self, isolation: str, cache_dir: Path, threads: int | None = None) -> None:
+        self.level = require(isolation)
+        self.threads = threads or physical_cores()
+        torch.set_num_threads(self.threads)
+        self.nursery = Nursery(self.level, self.threads, SPARES)
+        self.builds = BuildCache(cache_dir, self.nursery)
+        self.sweep = Sweep()
+        self.benches: dict[object, Bench] = {}
+        self.verdicts: dict[str, Evaluation] = {}
+        self.random = random.SystemRandom()
+
+    # -- the one entrance ---------------------------------------------------------------------------------------
+
+    def evaluate(self, spec: EvaluationSpec) -> Evaluation:
+        """Always a verdict; an exception is a failure of ours. The same request gets the same answer."""
+        known = self.verdicts.get(spec.sha256)
+        if known is not None:
+            return known
+        progress = Progress(spec, self.level)
+        try:
+            with device_lease("cpu"):
+                progress.phase("queue")
+                evaluation = self._evaluate(spec, progress)
+        except Verdict as verdict:
+            progress.build = verdict.build or progress.build
+            evaluation = self._failed(spec, progress, verdict)
+        self.nursery.refill(spec.limits)
+        if evaluation.status != "unstable":
+            if len(self.verdicts) >= VERDICTS_KEPT:
+                self.verdicts.pop(next(iter(self.verdicts)))
+            self.verdicts[spec.sha256] = evaluation
+        return evaluation
+
+    def close(self) -> None:
+        for bench in self.benches.values():
+            bench.close()
+        self.benches.clear()
+        self.nursery.close()
+
+    # -- the road of one verdict --------------------------------------------------------------------------------
+
+    def _evaluate(self, spec: EvaluationSpec, progress: Progress) -> Evaluation:
+        parse(spec.source)
+        bench = self._bench(spec)
+        progress.bench = bench
+        progress.flags += bench.flags
+        progress.phase("prepare")
+        extensions = self._build(spec, bench, spec.source, progress)
+        incumbent = None
+        if spec.incumbent is not None:
+            incumbent = (spec.incumbent, self._build(spec, bench, spec.incumbent, progress))
+        progress.phase("build")
+        self.nursery.settle()
+        gc.collect()
+        gc.disable()
+        try:
+            for n in range(1 if spec.purpose == "screen" else INSTANCES):
+                self._instance(spec, bench, extensions, incumbent, n, progress)
+        finally:
+            gc.enable()
+        progress.phase("measure")
+        bench.ensure_control()
+        progress.phase("control")
+        if not bench.control_ok:
+            assert bench.control is not None
+            raise Verdict(
+                "unstable",
+                f"this machine is too noisy at the moment: the reference against itself gave {bench.control.ratio:.3f} "
+                f"(half-width {bench.control.half_width:.1%}); evaluate again when it is quieter",
+            )
+        return self._score(spec, bench, progress, incumbent is not None)
+
+    def _bench(self, spec: EvaluationSpec) -> Bench:
+        key = reference_spec(spec)
+        if key not in self.benches:
+            while len(self.benches) >= MAX_BENCHES:
+                self.benches.pop(next(iter(self.benches))).close()
+            try:
+                self.benches[key] = Bench(spec.problem, self.nursery, self.sweep, spec.limits)
+            except ReferenceFailed as failed:
+                raise _reference_verdict(failed) from failed
+        return self.benches[key]
+
+    def _build(self, spec: EvaluationSpec, bench: Bench, source: str, progress: Progress) -> bytes | None:
+        try:
+            built = self.builds.get(source, bench.description.init, spec.problem.source, spec.limits)
+        except BuildFailed as failed:
+            raise Verdict(failed.status, failed.reason, failed.errors, failed.build) from failed
+        if source == spec.source:
+            progress.build = built.facts
+        return built.extensions
+
+    def _instance(
+        self,
+        spec: EvaluationSpec,
+        bench: Bench,
+        extensions: bytes | None,
+        incumbent: tuple[str, bytes | None] | None,
+        n: int,
+        progress: Progress,
+    ) -> None:
+        """One set of fresh processes, played against each other."""
+        sides = [("reference", spec.problem.source, None), ("candidate", spec.source, extensions)]
+        if incumbent is not None:
+            sides.insert(1, ("incumbent", *incumbent))
+        workers = self.nursery.take(spec.limits, len(sides))
+        self.nursery.settle()
+        self.random.shuffle(workers)
+        order = list(range(len(sides)))
+        if spec.purpose == "screen":
+            self.random.shuffle(order)
+        elif n % 2:
+            order.reverse()
+        players: dict[int, Player] = {}
+        try:
+            for i in order:
+                name, source, built = sides[i]
+                if name == "reference":
+                    players[i] = bench.reference(workers[i])
+                else:
+                    players[i] = self._load(bench, name, workers[i], source, built)
+            lined_up = [players[i] for i in range(len(sides))]
+            contest = Contest(bench, lined_up, check=range(1, len(sides)), lane=spec.lane)
+            progress.rounds.append(contest.rounds)
+            if spec.purpose == "screen":
+                contest.run(spec.limits.search_seconds)
+            else:
+                contest.run(spec.limits.confirm_seconds / INSTANCES, fixed_rounds=CONFIRM_ROUNDS)
+            progress.log = workers[-1].log_tail()
+            for worker in workers[1:]:
+                worker.kill()
+            contest.players = lined_up[:1]
+            contest.rounds.solo_seconds = contest.solo()
+        except Fault as fault:
+            progress.log = workers[-1].log_tail()
+            raise self._verdict_of(fault) from fault
+        except ReferenceFailed as failed:
+            raise _reference_verdict(failed) from failed
+        finally:
+            for worker in workers:
+                worker.kill()
+
+    def _load(self, bench: Bench, name: str, worker: Worker, source: str, built: bytes | None) -> Player:
+        player = Player(name, worker)
+        try:
+            bench.start(worker, source, "ModelNew", built)
+        except WorkerFailed as failure:
+            raise Fault(player, "load", str(failure), failure) from failure
+        return player
+
+    # -- verdicts -----------------------------------------------------------------------------------------------
+
+    def _verdict_of(self, fault: Fault) -> Verdict:
+        """A player's fault as a status. The reference's and the incumbent's faults are not the candidate's."""
+        if fault.player.name == "reference":
+            return Verdict("reference_error", f"the reference failed while it was measured: {fault.message}")
+        if fault.player.name == "incumbent":
+            return Verdict("unstable", f"the incumbent failed beside the challenger: {fault.message}")
+        if fault.failure is None:
+            advice = {
+                "mutated_input": "; work on a copy instead",
+                "background_work": "; finish all work and join your threads before forward returns",
+            }.get(fault.kind, "")
+            status: Status = fault.kind  # type: ignore[assignment]
+            return Verdict(status, fault.message + advice)
+        return _worker_verdict(fault.failure, loading=fault.kind == "load")
+
+    def _score(self, spec: EvaluationSpec, bench: Bench, progress: Progress, three: bool) -> Evaluation:
+        rounds = progress.rounds
+        error = gate.NO_ERROR
+        shares: dict[str, float] = {}
+        for r in rounds:
+            error = error.worst(r.error)
+            shares = {k: min(v, shares.get(k, 1.0)) for k, v in r.shares.items()}
+        gates = gate.results(error, bench.yardstick, shares)
+        lane = gate.strictest(error, bench.yardstick)
+        last = len(rounds[0].pairs[0][0]) - 1 if rounds[0].pairs[0] else (2 if three else 1)
+        logs = [m for r in rounds for m in r.log_ratios(0, last)]
+        screen = spec.purpose == "screen"
+        now = timing.estimate(logs, bench.between_sd, len(rounds), looked=screen)
+        reference = statistics.mean(r.median_seconds(0) for r in rounds)
+        candidate = statistics.mean(r.median_seconds(last) for r in rounds)
+        self._floor(bench, candidate)
+        solo = statistics.mean(r.solo_seconds for r in rounds if r.solo_seconds)
+        progress.drift = reference / solo - 1
+        if now.half_width > timing.UNSTABLE_HALF_WIDTH:
+            raise Verdict(
+                "unstable", f"the interval stayed at ±{now.half_width:.0%} after {now.rounds} rounds; evaluate again"
+            )
+        speedup, low, high = now.ratio, now.low, now.high
+        if progress.drift > DRIFT:
+            # The reference ran slower beside the candidate than alone: score by the slower of the two stories.
+            progress.flags.append("reference_drift")
+            scale = min(1.0, (1 + DRIFT) / (1 + progress.drift))
+            speedup, low, high = speedup * scale, low * scale, high
+        null = bench.null_ms / 1e3
+        net = (reference - null) / (candidate - null) if candidate > 1.05 * null and reference > null else None
+        if null > OVERHEAD_SHARE * candidate:
+            progress.flags.append("overhead_limited")
+        gain = gain_low = accepted = None
+        if spec.purpose == "promote":
+            against = [m for r in rounds for m in r.log_ratios(1, last)] if three else None
+            if against is not None:
+                bound = timing.lower_bound(against, bench.between_sd, len(rounds))
+                gain, gain_low = math.expm1(statistics.mean(against)), math.expm1(bound)
+                accepted = bound > 0 and statistics.mean(against) >= MIN_GAIN
+            else:
+                accepted = True
+        return Evaluation(
+            status="correct",
+            reason=_in_words(speedup, low, high, accepted),
+            source_sha=spec.source_sha,
+            problem_sha=spec.problem.sha256,
+            purpose=spec.purpose,
+            target=spec.target,
+            gpu=cpu_name(),
+            isolation=self.level,
+            speedup=speedup,
+            speedup_low=low,
+            speedup_high=high,
+            speedup_net=net,
+            reference_ms=reference * 1e3,
+            candidate_ms=candidate * 1e3,
+            gain=gain,
+            gain_low=gain_low,
+            accepted=accepted,
+            lane=lane,
+            gates=gates,
+            flags=tuple(dict.fromkeys(progress.flags)),
+            build=progress.build,
+            seconds=progress.seconds(),
+            evidence=progress.evidence(self.threads),
+        )
+
+    def _floor(self, bench: Bench, candidate_seconds: float) -> None:
+        n_bytes = sum(s.bytes for s in bench.description.outputs)
+        floor = FLOOR_SHARE * n_bytes / write_bandwidth_bytes_per_s()
+        if candidate_seconds < floor:
+            raise Verdict(
+                "below_floor",
+                f"{candidate_seconds * 1e3:.4f} ms is less than it takes to write the output ({floor * 1e3:.4f} ms)",
+            )
+
+    def _failed(self, spec: EvaluationSpec, progress: Progress, verdict: Verdict) -> Evaluation:
+        return Evaluation(
+            status=verdict.status,
+            reason=verdict.reason,
+            source_sha=spec.source_sha,
+            problem_sha=spec.problem.sha256,
+            purpose=spec.purpose,
+            target=spec.target,
+            gpu=cpu_name(),
+            isolation=self.level,
+            flags=tuple(dict.fromkeys(progress.flags)),
+            errors=verdict.errors,
+            build=progress.build,
+            seconds=progress.seconds(),
+            evidence=progress.evidence(self.threads),
+        )
+
+
+def parse(source: str) -> None:
+    """Refuse what is not Python at all, with its line, before a process is spent on it."""
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        text = (error.text or "").rstrip()
+        raise Verdict(
+            "compile_error", f"Python syntax error in line {error.lineno}: {error.msg}", (text,) if text else ()
+        ) from None
+    except ValueError as error:
+        raise Verdict("compile_error", f"not Python source: {error}") from None
+
+
+def _worker_verdict(failure: WorkerFailed, *, loading: bool) -> Verdict:
+    report = failure.report
+    where = "while it was loaded (import, constructor, load_state_dict)" if loading else "in forward"
+    errors = tuple(t for t in (report.message, report.detail) if t)
+    if failure.outcome == "timeout":
+        return Verdict("timeout", f"{report.message} {where}; everything it had started was ended", errors)
+    if failure.outcome == "gone":
+        return Verdict("crashed", f"{failure.exit_text} {where}; what it printed is no evidence", errors)
+    if failure.outcome == "unstoppable":
+        return Verdict(
+            "background_work", f"{report.message}; start no processes or threads that outlive a call", errors
+        )
+    if report.kind in ("wrong_shape", "wrong_dtype", "out_of_memory", "compile_error"):
+        status: Status = report.kind  # type: ignore[assignment]
+        return Verdict(status, report.message, errors)
+    if report.kind == "weights_not_transferable":
+        return Verdict("weights_not_transferable", report.message, errors)
+    return Verdict("load_error" if loading else "runtime_error", f"{report.message} ({where})", errors)
+
+
+def _reference_verdict(failed: ReferenceFailed) -> Verdict:
+    failure = failed.failure
+    report = failure.report
+    errors = tuple(t for t in (report.message, report.detail) if t)
+    status: Status = "skipped_oom_reference" if report.kind == "out_of_memory" else "reference_error"
+    return Verdict(status, f"the problem's own model failed: {report.message or failure.exit_text}", errors)
+
+
+def _in_words(speedup: float, low: float, high: float, accepted: bool | None) -> str:
+    side = "faster than" if low > 1 else "slower than" if high < 1 else "as fast as"
+    text = f"correct, {side} eager: {speedup:.3f}x [{low:.3f}, {high:.3f}]"
+    if accepted is False:
+        text += "; not a new best: the gain over the best so far is not beyond doubt"
+    return text

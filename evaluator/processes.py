@@ -1,0 +1,156 @@
+"""Processes of a worker: find them all, stop them, prove it, count their CPU time, end them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, os.strerror(errno))
+
+
+def newest_pid() -> str:
+    """Number of the newest process or thread: while it stays the same, no tree has grown."""
+    with open("/proc/loadavg") as f:
+        return f.read().rsplit(None, 1)[-1]
+
+
+def parents() -> dict[int, int]:
+    """Every process's parent."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as f:
+                found[int(name)] = int(f.read().rpartition(")")[2].split()[1])
+    return found
+
+
+def descendants(root: int) -> list[int]:
+    """Processes below ``root``, nearest first."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents().items():
+        children.setdefault(parent, []).append(pid)
+    found, queue = [], [root]
+    while queue:
+        below = children.get(queue.pop(0), [])
+        found += below
+        queue += below
+    return found
+
+
+def _tasks(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
+def _stopped(pid: int) -> bool:
+    for task in _tasks(pid):
+        try:
+            with open(f"/proc/{pid}/task/{task}/stat") as f:
+                state = f.read().rpartition(")")[2].split(None, 1)[0]
+        except OSError:
+            continue
+        if state not in "TtZX":
+            return False
+    return True
+
+
+class Tree:
+    """The processes of one worker, below (and without) bubblewrap's own.
+
+    ``root`` is the process that was spawned; the ``wrappers`` (bubblewrap and its init) are left running, since they
+    hold nothing of the candidate's and a stopped init would not reap.
+    """
+
+    def __init__(self, root: int, wrapped: bool) -> None:
+        self.root, self.wrapped = root, wrapped
+        self.pids: list[int] = []
+        self._seen = ""
+
+    def walk(self) -> None:
+        """Find the members anew unless nothing was started anywhere since the last walk."""
+        newest = newest_pid()
+        if newest == self._seen:
+            return
+        below = descendants(self.root)
+        self.pids = below[1:] if self.wrapped else [self.root, *below]
+        self._seen = newest
+
+    def signal(self, number: int) -> None:
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stop_known(self, seconds: float = 1.0) -> bool:
+        """Stop the members known now and see every thread of them stopped. This part is inside the clock."""
+        self.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + seconds
+        while not all(_stopped(pid) for pid in self.pids):
+            if time.monotonic() > deadline:
+                return False
+        return True
+
+    def stop_all(self, seconds: float = 1.0) -> bool:
+        """Stop whatever the tree has become: walk and stop until no new member appears."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            before = set(self.pids)
+            self.walk()
+            if set(self.pids) <= before and all(_stopped(pid) for pid in self.pids):
+                return True
+            self.stop_known(max(0.01, deadline - time.monotonic()))
+        return False
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all threads alive, from the scheduler's own account (nanosecond resolution)."""
+        total = 0
+        for pid in self.pids:
+            for task in _tasks(pid):
+                with (
+                    contextlib.suppress(OSError, ValueError, IndexError),
+                    open(f"/proc/{pid}/task/{task}/schedstat") as f,
+                ):
+                    total += int(f.read().split()[0])
+        return total / 1e9
+
+    def thread_count(self) -> int:
+        return sum(len(_tasks(pid)) for pid in self.pids)
+
+    def kill(self) -> None:
+        """End every member. In a jail, killing its init takes the whole process namespace with it."""
+        self._seen = ""
+        for _ in range(20):
+            below = descendants(self.root)
+            for pid in [*below, self.root]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not below:
+                return
+            time.sleep(0.005)
+
+
+def kill_strays(keep: set[int]) -> int:
+    """Kill children of this process that belong to no worker (orphans handed to us as subreaper); how many."""
+    me, count = os.getpid(), 0
+    for pid in descendants(me):
+        if pid not in keep:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                count += 1
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+    return count

@@ -1,0 +1,418 @@
+"""The jailed side of an evaluation: holds one model, answers one byte at a time.
+
+This file runs alone in the jail (``python -I worker.py FD``): it needs torch and the standard library, nothing of
+ours. Whatever it says is untrusted; the judge believes only its own clock and the bytes in its own buffers.
+
+Life: send ``r`` once torch is imported (a spare may wait here for long), receive an assignment (descriptors by
+SCM_RIGHTS, the first a JSON description, the second the report buffer), load, answer ``l``. From then on:
+
+    g  run forward, copy the outputs into the judge's buffers        d  done
+    w  load the weights that lie in the weights buffer               w  loaded
+    b  construct the model anew, then load the weights               w  loaded
+    i  draw inputs with the seed that lies in the report buffer      d  drawn
+                                                                     e  failed; the report buffer says how
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import linecache
+import mmap
+import operator
+import os
+import socket
+import struct
+import sys
+import tarfile
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils.cpp_extension  # most candidates need it, and a spare has the time
+
+EXTENSIONS = "/tmp/extensions"
+SOURCE_LIMIT = 1 << 24
+MAX_FDS = 250
+MEMORY_WORDS = ("can't allocate memory", "out of memory", "bad_alloc")
+BUILD_WORDS = ("error building extension", "ninja is required", "error compiling")
+
+Meta = dict[str, Any]
+
+
+class Failure(Exception):
+    """Something that the report names by kind."""
+
+    def __init__(self, kind: str, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.message, self.detail = kind, message, detail
+
+
+class Worker:
+    model: Any
+    module: types.ModuleType
+    report: mmap.mmap
+    weights_map: mmap.mmap
+    structure: str
+    state_spec: list[Meta]
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.inputs: list[Any] = []
+        self.outputs: list[torch.Tensor] = []
+        self.unused: list[str] = []
+        self.rest: list[int] = []
+        self.construct: Callable[[], Any] = lambda: None
+        self.forward: Callable[[], None] = self.run_model
+        self.double = False
+
+    # -- assignment ---------------------------------------------------------------------------------------------
+
+    def receive(self) -> tuple[Meta, list[int]]:
+        length, fds, _, _ = socket.recv_fds(self.control, 4, MAX_FDS)
+        if not length:
+            os._exit(0)
+        meta = json.loads(read_text(fds[0]))
+        self.report = mmap.mmap(fds[1], 0)
+        return meta, fds[2:]
+
+    def attach(self, meta: Meta, fds: Sequence[int]) -> None:
+        """Map the judge's buffers: inputs, outputs, then the weights, which this process can only read."""
+        left = iter(fds)
+        self.inputs = [
+            map_tensor(next(left), s) if "shape" in s else ast.literal_eval(s["literal"]) for s in meta["inputs"]
+        ]
+        self.outputs = [map_tensor(next(left), s) for s in meta["outputs"]]
+        self.structure = meta["structure"]
+        self.state_spec = meta["state"]
+        self.weights_map = mmap.mmap(next(left), 0, access=mmap.ACCESS_READ)
+        self.rest = list(left)
+
+    # -- loading ------------------------------------------------------------------------------------------------
+
+    def load(self, meta: Meta, source: str) -> None:
+        module = execute(source, meta["module"])
+        cls = getattr(module, meta["class"], None)
+        if cls is None:
+            raise Failure("load_error", f"the module defines no {meta['class']}")
+        if meta["init"] is not None:
+            init = ast.literal_eval(meta["init"])
+        else:
+            problem = module if meta["module"] == "problem" else execute(meta["problem_source"], "problem")
+            init = problem.get_init_inputs()
+
+        def construct() -> Any:
+            torch.manual_seed(meta["seed"])
+            return cls(*init)
+
+        self.module, self.construct = module, construct
+        self.model = construct()
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The reference's state by name, in private memory: the candidate may keep or change what it is given."""
+        state = {}
+        for s in self.state_spec:
+            dtype, count = getattr(torch, s["dtype"]), count_of(s)
+            value = torch.empty(s["shape"], dtype=dtype)
+            if count:
+                raw = bytearray(self.weights_map[s["offset"] : s["offset"] + count * dtype.itemsize])
+                value = torch.frombuffer(raw, dtype=dtype, count=count).view(s["shape"])
+            state[s["name"]] = value.double() if self.double and value.is_floating_point() else value
+        return state
+
+    def load_weights(self) -> None:
+        """By name. Parameters the reference has and this model lacks may be dead; the outputs will tell."""
+        model, state = self.model, self.weights()
+        if not hasattr(model, "load_state_dict"):
+            raise Failure(
+                "weights_not_transferable", "the model has no load_state_dict: derive it from torch.nn.Module"
+            )
+        own = {name for name, _ in model.named_parameters()} if hasattr(model, "named_parameters") else set()
+        try:
+            result = model.load_state_dict(state, strict=False)
+        except TypeError:
+            result = model.load_state_dict(state)  # an override that takes the state alone
+        except RuntimeError as error:
+            if "size mismatch" not in str(error):
+                raise
+            message = "a parameter has another shape than the reference's of that name"
+            raise Failure("weights_not_transferable", message, str(error)) from error
+        missing = sorted(set(getattr(result, "missing_keys", None) or ()) & own)
+        self.unused = sorted(getattr(result, "unexpected_keys", None) or ())
+        if missing:
+            raise Failure(
+                "weights_not_transferable",
+                "weights are loaded by the reference's parameter names; it has none named " + ", ".join(missing[:12]),
+                "its names left over: " + ", ".join(self.unused[:12]),
+            )
+
+    # -- the problem's own worker ---------------------------------------------------------------------------------
+
+    def describe(self) -> Meta:
+        """Shapes and dtypes of inputs, outputs and state, from one run of the reference."""
+        init: str | None = repr(self.module.get_init_inputs())
+        try:
+            ast.literal_eval(str(init))
+        except (ValueError, SyntaxError):
+            init = None
+        torch.manual_seed(1)
+        inputs = list(self.module.get_inputs())
+        with torch.no_grad():
+            leaves, structure = flatten(self.model(*inputs))
+        parameters = {name for name, _ in self.model.named_parameters()}
+        state, offset = [], 0
+        for name, v in self.model.state_dict().items():
+            state.append(spec_of(v) | {"name": name, "offset": offset, "parameter": name in parameters})
+            offset += -(-v.numel() * v.element_size() // 64) * 64
+        return {
+            "init": init,
+            "inputs": [spec_of(x) if isinstance(x, torch.Tensor) else {"literal": literal(x)} for x in inputs],
+            "outputs": [spec_of(t) for t in leaves],
+            "structure": structure,
+            "state": state,
+            "state_bytes": max(offset, 64),
+        }
+
+    def write_state(self, fd: int) -> None:
+        memory = mmap.mmap(fd, 0)
+        for s, v in zip(self.state_spec, self.model.state_dict().values(), strict=True):
+            if v.numel():
+                raw = v.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+                memory[s["offset"] : s["offset"] + len(raw)] = raw
+
+    def go_double(self) -> None:
+        """From here on compute in float64, whatever dtype the model's own constants were written for."""
+        single = self.construct
+        torch.set_default_dtype(torch.float64)
+        self.construct = lambda: single().double()
+        self.model = self.construct()
+        self.double = True
+
+    def go_null(self) -> None:
+        """Only write an output of the right shape: what the protocol itself costs."""
+        ready = [out.clone() for out in self.outputs]
+
+        def forward() -> None:
+            for out, values in zip(self.outputs, ready, strict=True):
+                out.copy_(values)
+
+        self.forward = forward
+
+    def draw(self) -> None:
+        """Fresh inputs as the problem draws them (in float32), written into this worker's own input buffers."""
+        (seed,) = struct.unpack("<q", self.report[:8])
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            torch.manual_seed(seed)
+            for mine, x in zip(self.inputs, self.module.get_inputs(), strict=True):
+                if isinstance(mine, torch.Tensor):
+                    mine.copy_(x)
+        finally:
+            torch.set_default_dtype(default)
+
+    # -- answering ----------------------------------------------------------------------------------------------
+
+    def run_model(self) -> None:
+        inputs = self.inputs
+        if self.double:
+            inputs = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+        leaves, structure = flatten(self.model(*inputs))
+        if structure != self.structure:
+            raise Failure("wrong_shape", f"forward returned {structure}, the reference returns {self.structure}")
+        for n, (mine, out) in enumerate(zip(leaves, self.outputs, strict=True)):
+            if mine.shape != out.shape:
+                message = f"output {n} has shape {tuple(mine.shape)}, the reference's has {tuple(out.shape)}"
+                raise Failure("wrong_shape", message)
+            if mine.dtype != out.dtype and not self.double:
+                raise Failure("wrong_dtype", f"output {n} has dtype {mine.dtype}, the reference's has {out.dtype}")
+            out.copy_(mine)
+
+    def serve(self) -> None:
+        with torch.no_grad():
+            while byte := self.control.recv(1):
+                try:
+                    self.control.send(self.obey(byte))
+                except BaseException as error:
+                    self.fail(error)
+
+    def obey(self, byte: bytes) -> bytes:
+        if byte == b"g":
+            self.forward()
+            return b"d"
+        if byte == b"i":
+            self.draw()
+            return b"d"
+        if byte == b"b":
+            self.model = self.construct()
+        self.load_weights()
+        return b"w"
+
+    def fail(self, error: BaseException) -> None:
+        sys.stdout.flush()
+        if isinstance(error, Failure):
+            self.say(error.kind, error.message, error.detail)
+        else:
+            self.say(classify(error), f"{type(error).__name__}: {error}", traceback.format_exc())
+        self.control.send(b"e")
+
+    def say(self, kind: str, message: str, detail: str) -> None:
+        account = {"kind": kind, "message": message[:4000], "detail": detail[-12000:], "unused": self.unused[:50]}
+        text = json.dumps(account).encode()[: len(self.report) - 9]
+        self.report[8 : 8 + len(text) + 1] = text + b"\0"
+
+
+def start(worker: Worker, meta: Meta, fds: list[int]) -> None:
+    """Become what the assignment says."""
+    role = meta["role"]
+    if role == "null":
+        worker.attach(meta, fds)
+        worker.go_null()
+    elif role == "build":
+        worker.load(meta, read_text(fds[0]))
+        pack_extensions(fds[1])
+    elif role == "oracle":
+        worker.load(meta, read_text(fds[0]))
+        write_description(fds[1], worker.describe())
+        worker.control.send(b"l")
+        buffers, fds = worker.receive()
+        worker.attach(buffers, fds)
+        worker.write_state(worker.rest[0])
+        if meta["double"]:
+            worker.go_double()
+        worker.load_weights()
+    else:
+        if meta["extensions"]:
+            unpack_extensions(fds[-1])
+        worker.load(meta, read_text(fds[0]))
+        worker.attach(meta, fds[1:])
+        worker.load_weights()
+
+
+def execute(source: str, name: str) -> types.ModuleType:
+    """Run ``source`` as module ``name``, with its text where tracebacks and ``inspect`` look for it."""
+    path = f"/tmp/{name}.py"
+    module = types.ModuleType(name)
+    module.__file__ = path
+    sys.modules[name] = module
+    with contextlib.suppress(OSError), open(path, "w") as f:
+        f.write(source)
+    linecache.cache[path] = (len(source), None, source.splitlines(True), path)
+    exec(compile(source, path, "exec"), module.__dict__)
+    return module
+
+
+def flatten(value: Any) -> tuple[list[torch.Tensor], str]:
+    """Tensors of a result in order, and a text that says how they were nested."""
+    if isinstance(value, torch.Tensor):
+        return [value], "tensor"
+    if isinstance(value, (tuple, list)):
+        parts = [flatten(v) for v in value]
+        return [t for leaves, _ in parts for t in leaves], "(" + ", ".join(s for _, s in parts) + ")"
+    if isinstance(value, dict):
+        named = [(k, flatten(value[k])) for k in sorted(value, key=str)]
+        return [t for _, (p, _) in named for t in p], "{" + ", ".join(f"{k}: {s}" for k, (_, s) in named) + "}"
+    message = (
+        f"forward returned a {type(value).__name__}; only tensors, or tuples, lists or dicts of them, can be compared"
+    )
+    raise Failure("wrong_shape", message)
+
+
+def classify(error: BaseException) -> str:
+    text = f"{type(error).__name__} {error}".lower()
+    if isinstance(error, MemoryError) or any(word in text for word in MEMORY_WORDS):
+        return "out_of_memory"
+    if isinstance(error, SyntaxError) or any(word in text for word in BUILD_WORDS):
+        return "compile_error"
+    return "error"
+
+
+def count_of(spec: Meta) -> int:
+    count = 1
+    for n in spec["shape"]:
+        count *= n
+    return count
+
+
+def spec_of(x: torch.Tensor) -> Meta:
+    return {"shape": list(x.shape), "dtype": str(x.dtype).removeprefix("torch.")}
+
+
+def literal(value: Any) -> str:
+    text = repr(value)
+    ast.literal_eval(text)  # refuses what could not be passed on as text
+    return text
+
+
+def map_tensor(fd: int, spec: Meta) -> torch.Tensor:
+    dtype, count = getattr(torch, spec["dtype"]), count_of(spec)
+    if count == 0:
+        return torch.empty(spec["shape"], dtype=dtype)
+    return torch.frombuffer(mmap.mmap(fd, 0), dtype=dtype, count=count).view(spec["shape"])
+
+
+def read_text(fd: int) -> str:
+    with os.fdopen(os.dup(fd), "rb") as f:
+        f.seek(0)
+        return f.read(SOURCE_LIMIT).rstrip(b"\0").decode()
+
+
+def write_description(fd: int, description: Meta) -> None:
+    text = json.dumps(description).encode() + b"\0"
+    memory = mmap.mmap(fd, 0)
+    if len(text) > len(memory):
+        raise Failure("error", "the problem's state has too many entries to describe")
+    memory[: len(text)] = text
+
+
+def pack_extensions(fd: int) -> None:
+    """What was built, as one archive in the judge's buffer: its length, the number of libraries, then the bytes."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(EXTENSIONS, arcname=".")
+        count = sum(name.endswith(".so") for name in tar.getnames())
+    data = archive.getvalue()
+    memory = mmap.mmap(fd, 0)
+    if count and len(data) + 16 <= len(memory):
+        memory[16 : 16 + len(data)] = data
+        memory[:16] = struct.pack("<qq", len(data), count)
+
+
+def unpack_extensions(fd: int) -> None:
+    memory = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+    length, _ = struct.unpack("<qq", memory[:16])
+    with tarfile.open(fileobj=io.BytesIO(memory[16 : 16 + length])) as tar:
+        tar.extractall(EXTENSIONS, filter="data")
+
+
+def set_precision(mode: str) -> None:
+    """Say it for every backend: the defaults differ between operators (cuDNN convolutions use TF32)."""
+    for path in ("", "cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"):
+        with contextlib.suppress(AttributeError, RuntimeError):
+            owner: Any = operator.attrgetter(path)(torch.backends) if path else torch.backends
+            owner.fp32_precision = mode
+
+
+def main() -> None:
+    os.environ["TORCH_EXTENSIONS_DIR"] = EXTENSIONS
+    os.makedirs(EXTENSIONS, exist_ok=True)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.send(b"r")
+    worker = Worker(control)
+    meta, fds = worker.receive()
+    try:
+        set_precision(meta["fp32_precision"])
+        torch.set_num_threads(meta["threads"])
+        start(worker, meta, fds)
+        control.send(b"l")
+    except BaseException as error:
+        worker.fail(error)
+    worker.serve()
+
+
+if __name__ == "__main__":
+    main()

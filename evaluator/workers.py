@@ -1,0 +1,249 @@
+"""The judge's handle on a jailed worker, and the nursery that keeps unused ones ready."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from evaluator import cgroup
+from evaluator.channel import LOG_BYTES, Buffer, Channel, Description, Report, TensorSpec, sanitize
+from evaluator.model import EvaluatorError, Limits
+from evaluator.processes import Tree
+from evaluator.sandbox import Limits as JailLimits
+from evaluator.sandbox import Mounts, environment, jailed, python_trees
+
+SCRIPT = Path(__file__).with_name("worker.py")
+INSIDE = "/opt/worker.py"
+POISON = 0x7F  # as every byte: a NaN in float32 and float64, a large number in integers
+IMPORT_SECONDS = 120.0
+
+Outcome = Literal["done", "failed", "gone", "timeout", "unstoppable"]
+
+
+class WorkerFailed(Exception):
+    """The worker did not do what it was told: the outcome, and its own untrusted account where it gave one."""
+
+    def __init__(self, outcome: Outcome, report: Report, exit_text: str = "") -> None:
+        super().__init__(f"{outcome}: {report.message or exit_text}")
+        self.outcome, self.report, self.exit_text = outcome, report, exit_text
+
+
+class Worker:
+    """One jailed process. Spawned unassigned; it imports torch and waits stopped until it is needed."""
+
+    def __init__(self, level: str, threads: int, limits: Limits) -> None:
+        self.level, self.threads = level, threads
+        self.channel = Channel()
+        self.log = Buffer(LOG_BYTES)
+        self.inputs: list[torch.Tensor] = []
+        self.outputs: list[torch.Tensor] = []
+        self._raw_outputs: list[torch.Tensor] = []
+        self._buffers: list[Buffer] = []
+        self._ready = False
+        fd = self.channel.theirs.fileno()
+        script = INSIDE if level != "none" else str(SCRIPT)
+        mounts = Mounts(
+            read_only=(*((t, t) for t in python_trees()), (str(SCRIPT), INSIDE)), scratch_bytes=limits.scratch_bytes
+        )
+        rlimits = JailLimits(limits.memory_bytes, limits.processes, limits.file_bytes)
+        command = jailed(level, mounts, rlimits, [sys.executable, "-I", script, str(fd)])
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.fd,
+            stderr=self.log.fd,
+            env=environment(threads),
+            pass_fds=[fd],
+            cwd="/",
+            start_new_session=True,
+        )
+        self.channel.theirs.close()
+        self.tree = Tree(self.process.pid, wrapped=level != "none")
+        self.group = cgroup.Group.create(limits.processes)
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """Wait until torch is imported, then stop the process. Raises EvaluatorError: no candidate ran yet."""
+        if self._ready:
+            return
+        try:
+            byte = self.channel.receive(IMPORT_SECONDS)
+        except TimeoutError:
+            byte = b""
+        if byte != b"r":
+            self.kill()
+            raise EvaluatorError(f"a worker did not start in the jail: {self.log_tail() or self.exit_text()}")
+        self.tree.walk()
+        if self.group is not None:
+            self.group.add(self.tree.pids)
+        self.tree.stop_all()
+        self._ready = True
+
+    def kill(self) -> None:
+        self.tree.kill()
+        self.process.wait()
+        self.channel.close()
+        self.log.close()
+        for buffer in self._buffers:
+            buffer.close()
+        if self.group is not None:
+            self.group.remove()
+
+    def log_tail(self, limit: int = 4000) -> str:
+        return sanitize(self.log.text(), limit).strip()
+
+    def exit_text(self) -> str:
+        """How the process ended, in words."""
+        try:
+            code = self.process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return "the process closed its channel"
+        number = code - 128 if code > 128 else -code if code < 0 else 0
+        if number:
+            try:
+                return f"the process died of {signal.Signals(number).name}"
+            except ValueError:
+                pass
+        return f"the process ended by itself with exit code {code}"
+
+    # -- talking ------------------------------------------------------------------------------------------------
+
+    def expect(self, answer: bytes, seconds: float) -> None:
+        """Wait for ``answer``; anything else raises WorkerFailed."""
+        try:
+            byte = self.channel.receive(seconds)
+        except TimeoutError:
+            raise WorkerFailed("timeout", Report(message=f"no answer within {seconds:g} s")) from None
+        if byte == answer:
+            return
+        if byte == b"e":
+            raise WorkerFailed("failed", self.channel.failure())
+        if byte == b"":
+            raise WorkerFailed("gone", Report(), self.exit_text())
+        raise WorkerFailed("failed", Report(message="the worker sent a byte outside the protocol"))
+
+    def tell(self, byte: bytes, answer: bytes, seconds: float) -> None:
+        """Let it run until it answers, then stop it again. Outside the clock."""
+        self.tree.resume()
+        try:
+            self.channel.send(byte)
+        except OSError:
+            raise WorkerFailed("gone", Report(), self.exit_text()) from None
+        self.expect(answer, seconds)
+        if not self.tree.stop_all():
+            raise WorkerFailed("unstoppable", Report(message="processes kept starting after the answer"))
+
+    def assign(self, meta: dict[str, Any], fds: list[int], seconds: float) -> None:
+        self.ready()
+        self.tree.resume()
+        self.channel.assign(meta | {"threads": self.threads}, fds)
+        self.expect(b"l", seconds)
+        if not self.tree.stop_all():
+            raise WorkerFailed("unstoppable", Report(message="processes kept starting while the candidate was loaded"))
+
+    def make_buffers(self, description: Description, *, double: bool = False) -> tuple[list[int], list[TensorSpec]]:
+        """Inputs and outputs of this worker alone; returns their descriptors in order and the output specs."""
+        outputs = [
+            s.model_copy(update={"dtype": "float64"}) if double and s.floating else s for s in description.outputs
+        ]
+        specs = [*description.input_tensors, *outputs]
+        buffers = [Buffer(s.bytes) for s in specs]
+        self._buffers += buffers
+        tensors = [b.tensor(s) for b, s in zip(buffers, specs, strict=True)]
+        n = len(description.input_tensors)
+        self.inputs, self.outputs = tensors[:n], tensors[n:]
+        self._raw_outputs = [torch.frombuffer(b.memory, dtype=torch.uint8) for b in buffers[n:]]
+        return [b.fd for b in buffers], outputs
+
+    # -- one call -----------------------------------------------------------------------------------------------
+
+    def write_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
+        for mine, x in zip(self.inputs, inputs, strict=True):
+            mine.copy_(x)
+        for raw in self._raw_outputs:
+            raw.fill_(POISON)
+
+    def timed_call(self, seconds: float) -> float:
+        """Resume, compute, answer, stopped: the wall time of all that in seconds. The outputs are then final."""
+        start = time.perf_counter_ns()
+        self.tree.resume()
+        try:
+            self.channel.send(b"g")
+            byte = self.channel.receive(seconds)
+        except TimeoutError:
+            raise WorkerFailed("timeout", Report(message=f"a call took longer than {seconds:g} s")) from None
+        except OSError:
+            byte = b""
+        stopped = self.tree.stop_known()
+        elapsed = (time.perf_counter_ns() - start) / 1e9
+        if byte == b"d" and stopped:
+            return elapsed
+        if byte == b"e":
+            raise WorkerFailed("failed", self.channel.failure())
+        if byte == b"":
+            raise WorkerFailed("gone", Report(), self.exit_text())
+        raise WorkerFailed("unstoppable", Report(message="its threads could not be stopped after the answer"))
+
+    def captured(self) -> list[torch.Tensor]:
+        return [o.clone() for o in self.outputs]
+
+    def poisoned(self) -> bool:
+        """Whether some output was never written at all."""
+        return any(bool((raw == POISON).all()) for raw in self._raw_outputs if raw.numel())
+
+    def inputs_equal(self, inputs: Sequence[torch.Tensor]) -> bool:
+        return all(
+            torch.equal(a.flatten().view(torch.uint8), b.contiguous().flatten().view(torch.uint8))
+            for a, b in zip(self.inputs, inputs, strict=True)
+            if a.numel()
+        )
+
+
+class Nursery:
+    """Unused workers with torch imported, so that an evaluation starts at once. None has ever run a candidate."""
+
+    def __init__(self, level: str, threads: int, size: int) -> None:
+        self.level, self.threads, self.size = level, threads, size
+        self._spares: dict[Limits, list[Worker]] = {}
+
+    def take(self, limits: Limits, count: int = 1) -> list[Worker]:
+        """``count`` ready workers; those that must be started import torch side by side."""
+        spares = self._spares.setdefault(limits, [])
+        workers = [spares.pop(0) if spares else Worker(self.level, self.threads, limits) for _ in range(count)]
+        for worker in workers:
+            worker.ready()
+        return workers
+
+    def refill(self, limits: Limits) -> None:
+        """Start what is missing without waiting for it: call this when nothing is being measured."""
+        for other in [k for k in self._spares if k != limits]:
+            for worker in self._spares.pop(other):
+                worker.kill()
+        spares = self._spares.setdefault(limits, [])
+        while len(spares) < self.size:
+            spares.append(Worker(self.level, self.threads, limits))
+
+    def settle(self) -> None:
+        """Wait until every spare sits stopped: call this before a clock starts."""
+        for spares in self._spares.values():
+            for worker in spares:
+                worker.ready()
+
+    def close(self) -> None:
+        for spares in self._spares.values():
+            for worker in spares:
+                worker.kill()
+        self._spares.clear()
+
+
+def physical_cores() -> int:
+    return len(os.sched_getaffinity(0))
