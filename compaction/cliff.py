@@ -24,7 +24,7 @@ TARGET_SHARE = 0.6
 """A rebuilt prompt takes at most this share of the budget: a cut must buy room for many turns."""
 BLOCK_SHARE = 0.5
 """Share of what the head leaves of that target which the block may demand before fewer turns are kept; it takes more
-where the kept turns leave more."""
+where the kept turns leave more, and less only when all else failed."""
 FORCED_SHARES = (0.6, 0.95)
 """Shares of the present prompt aimed at when a cut is demanded: a good cut, else any that makes progress."""
 CLIP_LADDER = (32_000, 16_000, 8_000, 4_000, 2_000, 1_000, 500, 250)
@@ -139,14 +139,20 @@ class CliffCompaction:
         force: bool,
         boundaries: Collection[int] | None,
     ) -> Cut:
-        """The first rung of the ladder that fits: fewer turns kept, then shorter texts inside the newest."""
+        """The first rung of the ladder that fits.
+
+        Keep K turns, then fewer; then only the newest, with ever shorter texts; then a smaller block beside it.
+        """
         count = len(history.turns)
         live = cuts[-1].first if cuts else 0
         carried_from = cuts[-1].block_from if cuts else 0
         allowed = [i for i in range(live + 1, count) if boundaries is None or i in boundaries]
-        rungs: list[tuple[int, int | None]] = [(first, None) for first in _starts(allowed, count - self._spec.k)]
         last = allowed[-1] if allowed else live
-        rungs.extend((last, clip) for clip in CLIP_LADDER)
+        rungs: list[tuple[int, int | None, float]] = [
+            *((first, None, BLOCK_SHARE) for first in _starts(allowed, count - self._spec.k)),
+            *((last, clip, BLOCK_SHARE) for clip in CLIP_LADDER),
+            (last, CLIP_LADDER[-1], 0.0),
+        ]
         budget = self._spec.budget_tokens
         if force:
             targets = [share * min(budget, before) for share in FORCED_SHARES]
@@ -154,14 +160,14 @@ class CliffCompaction:
         else:
             targets = [TARGET_SHARE * budget]
         for target in targets:
-            for first, clip in rungs:
+            for first, clip, share in rungs:
                 # With no turn to cut away, the turns before the live ones keep their block: it is made anew
                 # from the originals.
                 plan = Cut(
                     at=count, block_from=live if first > live else carried_from, first=first, clip=clip,
                     tokens_before=math.ceil(before),
                 )  # fmt: skip
-                fitted = self._fit(history, plan, target / factor)
+                fitted = self._fit(history, plan, target / factor, share)
                 if fitted is not None:
                     after = math.ceil(factor * self.estimate(self.context(history, [fitted])))
                     return fitted.model_copy(update={"tokens_after": after})
@@ -172,16 +178,19 @@ class CliffCompaction:
             f"every text clipped to {CLIP_LADDER[-1]} characters; raise the budget of {self._spec} or shorten the task"
         )
 
-    def _fit(self, history: History, plan: Cut, target: float) -> Cut | None:
-        """The plan with as much of its block as fits under ``target`` of our tokens; None when too little does."""
+    def _fit(self, history: History, plan: Cut, target: float, share: float) -> Cut | None:
+        """The plan with as much of its block as fits under ``target`` of our tokens.
+
+        None when the block can have less than its ``share`` of what the head leaves.
+        """
         kept = self.context(history, [plan]).model_copy(update={"block": None})
         room = target - self.estimate(kept)
         excerpted = history.turns[plan.block_from : plan.first]
         if room < 0 or not excerpted:
             return plan if room >= 0 else None
         entries = self._entries(excerpted)
-        share = BLOCK_SHARE * (target - self.estimate(Context(head=history.head)))
-        demanded = self._left_out(excerpted, entries, share)
+        due = share * (target - self.estimate(Context(head=history.head)))
+        demanded = self._left_out(excerpted, entries, due)
         if self._block_tokens(build_block(excerpted, entries, demanded)) > room:
             return None
         return plan.model_copy(update={"left_out": self._left_out(excerpted, entries, room)})
