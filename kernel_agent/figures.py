@@ -6,6 +6,7 @@ Labels are untrusted text and plotly reads a small HTML inside text, so every la
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
@@ -32,6 +33,12 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 """A colour that comes round again comes with the next dash, so that no two of 40 curves look alike."""
 LEGEND_LIMIT = 12
 """More curves than this and the legend would be larger than the plot; the table beside it names them."""
+
+MIN_TICKS = 4
+_LADDERS = ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+"""Rungs of one decade, coarse to fine."""
+_STEPS = (0.5, 0.2, 0.1, 0.05)
+"""Even steps, for less than a decade around 1."""
 
 _HOVER = (
     "<b>%{fullData.name}</b><br>step %{x}: %{y:.2f}× "
@@ -61,16 +68,18 @@ def best_so_far(curves: Sequence[NamedCurve]) -> go.Figure:
     """Best confirmed speedup over steps, one stair per curve, on a logarithmic axis.
 
     A stair starts at its first confirmed result and holds its last one up to ``last_step``; a curve without points
-    keeps its place in the legend and its colour. The interval of each result is in the hover text.
+    draws nothing and keeps its colour. The interval of each result is in the hover text.
     """
+    speedups = [point.speedup for curve in curves for point in curve.points]
+    ticks = ratio_ticks(min([1.0, *speedups]), max([1.0, *speedups]))
     figure = go.Figure(
         layout=_layout(len(curves) <= LEGEND_LIMIT).update(
             xaxis={"title": {"text": "step"}, "rangemode": "tozero", "zeroline": False, "automargin": True},
             yaxis={
                 "title": {"text": "speedup over the reference"},
                 "type": "log",
-                "ticksuffix": "×",
-                "exponentformat": "none",
+                "tickvals": ticks,
+                "ticktext": [f"{tick:g}×" for tick in ticks],
                 "automargin": True,
             },
         )
@@ -78,11 +87,24 @@ def best_so_far(curves: Sequence[NamedCurve]) -> go.Figure:
     for position, curve in enumerate(curves):
         figure.add_trace(_stair(curve, position))
     figure.add_hline(y=1, line={"color": "#808080", "width": 1, "dash": "dot"})
-    if not any(curve.points for curve in curves):
+    if not speedups:
         # Without data plotly's own choice on a logarithmic axis runs from 0.1 to a million.
         figure.update_xaxes(range=[0, max([10, *(curve.last_step for curve in curves)])])
-        figure.update_yaxes(range=[-0.5, 1])
+        figure.update_yaxes(range=[math.log10(0.8), math.log10(2.5)])
     return figure
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Round ratios for a logarithmic axis from ``low`` (0 < low <= 1) to ``high`` (>= 1), at least four of them.
+
+    plotly's own choice labels most of them with a bare digit (0.9 as ``9``).
+    """
+    low, high = low / 1.1, high * 1.1
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    choices = [[rung * 10.0**decade for decade in decades for rung in ladder] for ladder in _LADDERS]
+    choices += [[step * n for n in range(math.ceil(high / step) + 1)] for step in _STEPS]
+    inside = [[round(tick, 12) for tick in ticks if low <= tick <= high] for ticks in choices]
+    return next((ticks for ticks in inside if len(ticks) >= MIN_TICKS), inside[-1])
 
 
 def statuses(counts: Mapping[str, Mapping[str, int]]) -> go.Figure:

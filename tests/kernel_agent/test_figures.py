@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from kernel_agent.figures import LEGEND_LIMIT, PALETTE, NamedCurve, best_so_far, statuses, style_of
+import pytest
+
+from kernel_agent.figures import LEGEND_LIMIT, PALETTE, NamedCurve, best_so_far, ratio_ticks, statuses, style_of
 from kernel_agent.model import CurvePoint
 
 
@@ -59,6 +61,20 @@ def test_forty_curves_all_look_different() -> None:
     assert len({(trace.line.color, trace.line.dash) for trace in figure.data}) == 40
     assert figure.layout.showlegend is False
     assert best_so_far(curves[:LEGEND_LIMIT]).layout.showlegend is True
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (1.0, 1.0, [0.95, 1.0, 1.05, 1.1]),
+        (1.0, 1.5, [1.0, 1.2, 1.4, 1.6]),
+        (0.6, 6.3, [0.7, 1.0, 1.5, 2.0, 3.0, 5.0]),
+        (1.0, 20.0, [1.0, 2.0, 5.0, 10.0, 20.0]),
+        (0.01, 1000.0, [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]),
+    ],
+)
+def test_ticks_are_few_and_round(low: float, high: float, ticks: list[float]) -> None:
+    assert ratio_ticks(low, high) == ticks
 
 
 def test_a_figure_is_json() -> None:
