@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -68,6 +68,11 @@ def clock(moment: datetime) -> str:
 def status_words(status: str) -> str:
     """``compile_error`` as ``compile error``."""
     return status.replace("_", " ")
+
+
+def by_count(statuses: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Verdicts for reading: correct first, then the most frequent."""
+    return sorted(statuses.items(), key=lambda item: (item[0] != "correct", -item[1], item[0]))
 
 
 def swatch(position: int) -> str:
@@ -164,6 +169,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
         cached_share,
         clock,
         status_words,
+        by_count,
         swatch,
         event_text,
         breakable,

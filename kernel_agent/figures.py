@@ -143,7 +143,7 @@ def _stair(curve: NamedCurve, position: int) -> go.Scatter:
         mode="lines+markers",
         line={"shape": "hv", "width": 2, "color": PALETTE[colour], "dash": dash},
         # The held end is no result of its own: it gets no marker.
-        marker={"size": [6.0] * len(curve.points) + [0.0] * (len(points) - len(curve.points))},
+        marker={"line": {"width": 0}, "size": [6.0] * len(curve.points) + [0.0] * (len(points) - len(curve.points))},
         hovertemplate=_HOVER,
         showlegend=True,
         visible=True,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict
 
 from evaluator.model import Lane, Target
-from kernel_agent.curves import curve
+from kernel_agent.curves import CampaignScore, curve, score
 from kernel_agent.figures import NamedCurve
 from kernel_agent.model import Campaign, CampaignState, Improvement, Session, Usage
 from kernel_agent.store.repository import Store
@@ -76,6 +76,8 @@ class Report(Frozen):
     totals: Totals
     geometric_mean_speedup: float | None
     """Over the solved problems; None when there is none."""
+    score: CampaignScore
+    """Over all problems, the unsolved and the slower ones counted as 1."""
     curves: tuple[NamedCurve, ...]
 
 
@@ -104,6 +106,7 @@ def campaign_report(store: Store, campaign_id: str, *, now: datetime | None = No
         problems=problems,
         totals=_totals(problems, sessions, at),
         geometric_mean_speedup=geometric_mean([p.speedup for p in problems if p.speedup is not None]),
+        score=score(sessions),
         curves=named_curves(store, campaign, sessions),
     )
 
