@@ -59,6 +59,7 @@ class Database:
     def write(self) -> Iterator[OrmSession]:
         """A transaction that holds the write lock from its first moment; commits unless the block raises."""
         with self._translated(), OrmSession(self._writer, expire_on_commit=False) as tx, tx.begin():
+            tx.connection()  # begins now: a transaction is otherwise begun by its first statement
             yield tx
 
     @contextmanager
