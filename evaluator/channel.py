@@ -161,9 +161,3 @@ class Channel:
         self.mine.close()
         self.theirs.close()
         self.report.close()
-
-
-def sanitize(text: str, limit: int = 4000) -> str:
-    """Untrusted text made safe to show: no control sequences, a bounded tail."""
-    kept = "".join(c for c in text if c in "\n\t" or (c.isprintable() and not "\ud800" <= c <= "\udfff"))
-    return kept if len(kept) <= limit else "…" + kept[-limit:]

@@ -44,6 +44,11 @@ class Mounts:
     read_write: tuple[tuple[str, str], ...] = ()
     scratch_bytes: int = 1 << 30
     """Size of the private /tmp, in bytes; held in memory."""
+    folder: str = "/"
+    """Working directory inside."""
+    terminal: bool = False
+    """Keep the controlling terminal, so that an interactive shell can be interrupted. Only for a pseudo-terminal of
+    ours: in a person's terminal a jailed process could type commands."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,8 @@ def python_trees() -> tuple[str, ...]:
 def bubblewrap(mounts: Mounts) -> list[str]:
     """bubblewrap's arguments up to the command to run."""
     words = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
-    words += ["--cap-drop", "ALL", "--disable-userns", "--die-with-parent", "--new-session"]
+    words += ["--cap-drop", "ALL", "--disable-userns", "--die-with-parent"]
+    words += [] if mounts.terminal else ["--new-session"]
     words += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
     words += ["--size", str(mounts.scratch_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     words += ["--size", str(mounts.scratch_bytes), "--tmpfs", "/tmp"]
@@ -112,6 +118,7 @@ def bubblewrap(mounts: Mounts) -> list[str]:
         words += ["--ro-bind", host, inside]
     for host, inside in mounts.read_write:
         words += ["--bind", host, inside]
+    words += ["--chdir", mounts.folder]
     return [*words, "--remount-ro", "/"]
 
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import torch
 
 from evaluator import cgroup
-from evaluator.channel import LOG_BYTES, Buffer, Channel, Description, Report, TensorSpec, sanitize
+from evaluator.channel import LOG_BYTES, Buffer, Channel, Description, Report, TensorSpec
 from evaluator.model import EvaluatorError, Limits
+from evaluator.plain import sanitize
 from evaluator.processes import Tree
 from evaluator.sandbox import Limits as JailLimits
 from evaluator.sandbox import Mounts, environment, jailed, python_trees
