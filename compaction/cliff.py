@@ -77,7 +77,8 @@ class CliffCompaction:
         :param history: the whole conversation, from step 0.
         :param force: cut now although the estimate is within the budget (the provider refused the prompt).
         :param boundaries: steps before which the newest prefix may be cut; None: before any.
-        :raises CompactionError: not even the shortest context fits, or the history does not go with the state.
+        :raises CompactionError: the head leaves too little room, not even the shortest context fits, or the history
+            does not go with the state.
         """
         count = len(history.turns)
         if count and history.turns[0].step != 0:
@@ -126,6 +127,12 @@ class CliffCompaction:
         factor = self.calibration(history, state.cuts)
         before = factor * self.estimate(self.context(history, state.cuts))
         cuts = state.cuts
+        if not history.turns and before > TARGET_SHARE * self._spec.budget_tokens:
+            # Said at once: the first cut would fail, after the money for everything before it is spent.
+            raise CompactionError(
+                f"system prompt, task and tools alone take {math.ceil(before)} tokens, and a cut must come down to "
+                f"{int(TARGET_SHARE * self._spec.budget_tokens)}: raise the budget of {self._spec} or shorten the task"
+            )
         if force or before > self._spec.budget_tokens:
             cuts = (*cuts, self._cut(history, cuts, before, factor, force, boundaries))
         return CliffState(cuts=cuts, seen=len(history.turns), calibration=factor)

@@ -120,11 +120,16 @@ def make_condenser(
     return condenser
 
 
-def attach(conversation: LocalConversation) -> None:
-    """Give the conversation's condenser, if it is one of ours, its conversation. Call it after every (re)opening."""
+def attach(conversation: LocalConversation, on_compaction: OnCompaction | None = None) -> None:
+    """Give the conversation's condenser, if it is one of ours, its conversation. Call it after every (re)opening.
+
+    :param on_compaction: whom to tell of cuts; for a condenser that was read back from the log, and so has nobody.
+    """
     condenser = conversation.agent.condenser
     if isinstance(condenser, CliffCondenser):
         condenser.attach(conversation)
+        if on_compaction is not None:
+            condenser._on_compaction = on_compaction
 
 
 def _cliff_spec(text: str) -> CliffSpec:

@@ -83,7 +83,7 @@ def open_conversation(
 def drive(conversation: LocalConversation, steps: int) -> None:
     """Run to ``steps`` answered calls; a plain answer on the way is met by a nudge from the user."""
     if not read_branch(conversation.state.active_branch()).head:
-        conversation.send_message(TASK)
+        conversation.send_message(TASK)  # type: ignore[arg-type]
     while True:
         conversation.run()
         if len(read_branch(conversation.state.active_branch()).groups) >= steps:

@@ -160,12 +160,18 @@ def test_a_block_stays_when_only_clipping_can_help(counter: TokenCounter) -> Non
     assert f"[step {block.stop - 1}] Idea" in forced.block.text
 
 
-def test_what_cannot_fit_fails_and_says_why(counter: TokenCounter) -> None:
-    head = (HEAD[0], Message(role="user", content=Content.of(words(3_000))))
-    with pytest.raises(CompactionError, match=r"step 0 .* alone take \d+.* raise the budget of cliff:2k,k=3"):
+def test_a_head_that_leaves_no_room_is_refused_before_the_first_call(counter: TokenCounter) -> None:
+    head = (HEAD[0], Message(role="user", content=Content.of(words(500))))
+    with pytest.raises(CompactionError, match=r"alone take \d+ tokens, .* raise the budget of cliff:2k,k=3"):
         cliff(counter).step(history([], head), CliffState())
-    with pytest.raises(CompactionError, match="alone take"):
+    with pytest.raises(CompactionError, match="alone take 1519 tokens"):
         cliff(counter, tools=1_500).step(history(long_turns(12)), CliffState())
+
+
+def test_what_cannot_fit_fails_and_says_why(counter: TokenCounter) -> None:
+    page = turn(3, user=words(3_000))
+    with pytest.raises(CompactionError, match=r"prompt of step 4 \(\d+ tokens\) cannot be brought down to 1200: .*"):
+        cliff(counter).step(history([*long_turns(3), page]), CliffState())
 
 
 def test_a_demanded_cut_makes_progress_until_it_fails_clearly(counter: TokenCounter) -> None:
