@@ -57,7 +57,8 @@ class Journal:
             request = parse_request(body)
         except BadRequestError as error:
             return refusal(400, "invalid_request_error", str(error))
-        key = hashlib.sha256(line.session_id.encode() + b"\n" + body).hexdigest()
+        # The kind belongs to the request: a probe's answer must not be taken for the agent's.
+        key = hashlib.sha256(f"{line.session_id}\n{kind}\n".encode() + body).hexdigest()
         task = self._out.get(key)
         if task is None:
             # A task of its own: when the session dies the call goes on, and its answer awaits the session's return.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import importlib
 import json
 import os
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Protocol
 
 import httpx
@@ -145,11 +148,7 @@ class LiteLLMUpstream:
         return f"litellm:{self._model.partition('/')[0]}:{self._base_url or ''}#{_key_mark(self._key)}"
 
     async def complete(self, body: bytes, kind: CallKind) -> Answer:  # noqa: ARG002 (a provider does not care)
-        # litellm would otherwise fetch its price table from the network, and takes seconds to import.
-        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        import litellm
-        import openai
-
+        litellm, openai = await asyncio.to_thread(_load_litellm)
         asked: dict[str, Any] = json.loads(body)
         asked.pop("stream", None)
         asked |= {"model": self._model, "timeout": self._answer_seconds, "num_retries": 0, "max_retries": 0}
@@ -173,6 +172,13 @@ class LiteLLMUpstream:
 
     async def aclose(self) -> None:
         """litellm keeps its own connections."""
+
+
+def _load_litellm() -> tuple[ModuleType, ModuleType]:
+    """litellm and the package whose errors it raises. Takes seconds the first time: keep it off the event loop."""
+    # It would otherwise fetch its price table from the network.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    return importlib.import_module("litellm"), importlib.import_module("openai")
 
 
 def with_model(body: bytes, model: str | None) -> bytes:

@@ -115,7 +115,7 @@ def test_the_sessions_header_stays_here_and_the_key_stays_there(
     _, url = line(store, gateway, upstream(provider))
 
     def tells(request: Request) -> tuple[int, bytes, dict[str, str]]:
-        said = json.dumps({"error": {"message": f"Incorrect key {request.headers['Authorization']}"}})
+        said = json.dumps({"error": {"message": f"Incorrect key {request.headers['authorization']}"}})
         return 401, said.encode(), {"x-echo": KEY, "set-cookie": "a=b"}
 
     provider.respond = tells
@@ -124,7 +124,7 @@ def test_the_sessions_header_stays_here_and_the_key_stays_there(
     assert "Incorrect key Bearer [key removed]" in said.text
     assert KEY not in said.text + str(said.headers)
     (request,) = provider.requests
-    assert request.headers["Authorization"] == f"Bearer {KEY}"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
     assert "sk-of-the-session" not in str(request)
     (record,) = store.calls(store.sessions(store.campaigns()[0].id)[0].id)
     assert KEY not in record.note
@@ -133,7 +133,7 @@ def test_the_sessions_header_stays_here_and_the_key_stays_there(
 def test_without_a_key_no_authorization_is_sent(store: Store, gateway: Gateway, provider: Provider) -> None:
     _, url = line(store, gateway, HttpUpstream(provider.url))
     assert post(url, chat("a")).status_code == 200
-    assert "Authorization" not in provider.requests[0].headers
+    assert "authorization" not in provider.requests[0].headers
 
 
 def test_only_the_models_name_is_mapped(store: Store, gateway: Gateway, provider: Provider) -> None:
