@@ -198,7 +198,7 @@ def test_giant_results_and_bodies_are_clipped_in_the_view_and_whole_in_the_log(t
     def giant(step: int) -> Body:
         if step == 11:
             return {"content": "Step 11: stop here."}
-        size = 40_000 if step in (3, 6) else 200
+        size = 40_000 if step in (0, 3, 6) else 200
         body = "y = 2\n" * 4_000 if step in (6, 9) else ""
         return {
             "content": f"Step {step}: look",
@@ -209,6 +209,10 @@ def test_giant_results_and_bodies_are_clipped_in_the_view_and_whole_in_the_log(t
         conversation = open_conversation(model.url, tmp_path, SPEC)
         drive(conversation, 12)
     assert max(model.prompt_tokens) <= BUDGET
+    # With one turn there is nothing to cut away: it is clipped, and no block is made.
+    assert "characters left out" in text_of(messages(model.requests[1])[-1])
+    assert [message["role"] for message in messages(model.requests[1])] == ["system", "user", "assistant", "tool"]
+    assert len(messages(model.requests[1])[1]["content"]) == 1
     shown = messages(model.requests[4])[-1]
     assert "characters left out" in text_of(shown)
     assert shown["tool_call_id"] == "call_3_0"
