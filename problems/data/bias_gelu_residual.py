@@ -25,8 +25,8 @@ class Model(nn.Module):
         return x + hidden
 
 
-rows = 2048
-features = 256
+rows = 4096
+features = 128
 
 
 def get_inputs():
