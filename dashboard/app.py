@@ -46,7 +46,7 @@ def create_app(
     app.add_middleware(Guard, access=access, allowed_hosts=allowed_hosts)
     install_handlers(app, HEADERS)
 
-    @app.get("/healthz", include_in_schema=False)
+    @app.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
     def healthz() -> PlainTextResponse:
         return PlainTextResponse("ok")
 

@@ -78,7 +78,8 @@ def login_router(access: Access) -> APIRouter:
                 request,
                 410,
                 "This link is not valid: it was used already, or is from an earlier start. A one-time link works once; "
-                "start `kernel-agent serve` again for a new one, or log in with the value of KERNEL_AGENT_TOKEN.",
+                "start `kernel-agent serve` again for a new one, or log in with the value of KERNEL_AGENT_TOKEN. "
+                "A browser that is logged in already needs neither.",
             )
         return _welcome()
 

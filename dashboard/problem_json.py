@@ -38,7 +38,7 @@ def error_response(
     """The error in the form the asker reads: a page only where a browser asked for one outside the API."""
     title = http.HTTPStatus(status).phrase
     detail = plain(detail)
-    if "text/html" in connection.headers.get("accept", "") and not connection.url.path.startswith("/api/"):
+    if "text/html" in connection.headers.get("accept", "") and not connection.scope["path"].startswith("/api/"):
         return page("error.html", status, headers=headers, title=title, detail=detail, status=status)
     problem = ProblemDetail(title=title, status=status, detail=detail)
     return ProblemResponse(problem.model_dump_json(), status, headers)

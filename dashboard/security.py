@@ -121,7 +121,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         connection = HTTPConnection(scope)
-        refusal = self._refusal(connection, scope["method"])
+        refusal = self._refusal(connection)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -136,7 +136,9 @@ class Guard:
         else:
             await self._app(scope, receive, send_with_headers)
 
-    def _refusal(self, connection: HTTPConnection, method: str) -> Response | None:
+    def _refusal(self, connection: HTTPConnection) -> Response | None:
+        # The scope's own path: connection.url is put together with the Host header, which the client writes.
+        method, path = connection.scope["method"], connection.scope["path"]
         host = connection.headers.get("host", "")
         if host_name(host) not in self._hosts:
             return error_response(
@@ -151,7 +153,7 @@ class Guard:
             site = connection.headers.get("sec-fetch-site", "same-origin")
             if origin is None or urlsplit(origin).netloc.lower() != host.lower() or site not in ("same-origin", "none"):
                 return error_response(connection, 403, "This request comes from another site.")
-        if connection.url.path in OPEN_PATHS or self._access.allows(connection):
+        if path in OPEN_PATHS or self._access.allows(connection):
             return None
         return error_response(
             connection,

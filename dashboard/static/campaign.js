@@ -75,6 +75,7 @@ function refreshSoon() {
     waiting = null;
     try {
       await Promise.all([refreshCurves(), refreshParts()]);
+      if (source?.readyState === EventSource.OPEN) connection.textContent = "Live";
     } catch (error) {
       connection.textContent = `Not current: ${error.message}`;
     } finally {

@@ -100,6 +100,16 @@ def test_another_host_name_is_refused_even_with_the_token(client: httpx.Client, 
     assert "--host" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1/healthz?", "127.0.0.1/static/style.css#", "[::1", "a@127.0.0.1", "::::"])
+def test_a_host_header_cannot_forge_the_path(stranger: httpx.Client, host: str) -> None:
+    assert stranger.get("/api/v1/campaigns", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("path", ["//healthz", "/healthz/", "/login/../", "/%68ealthz/../api/v1/campaigns", "/LOGIN"])
+def test_near_misses_of_open_paths_are_closed(stranger: httpx.Client, path: str) -> None:
+    assert stranger.get(path).status_code in (401, 421)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1:1234", "localhost", "LOCALHOST:80", "[::1]:8765"])
 def test_loopback_names_are_allowed(client: httpx.Client, host: str) -> None:
     assert client.get("/", headers={"Host": host}).status_code == 200

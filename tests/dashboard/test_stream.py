@@ -89,6 +89,17 @@ def test_stopping_the_server_ends_open_streams(client: httpx.Client, dashboard: 
     assert time.monotonic() - start < 3
 
 
+def test_a_client_that_leaves_is_noticed(client: httpx.Client, dashboard: Dashboard, store: Store) -> None:
+    writer = CampaignWriter(store)
+    with client.stream("GET", f"/api/v1/campaigns/{writer.id}/events", headers=ACCEPT) as answer:
+        events_of(answer.iter_lines(), 1)
+        assert dashboard.server.server_state.tasks
+    deadline = time.monotonic() + 5
+    while dashboard.server.server_state.tasks and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not dashboard.server.server_state.tasks
+
+
 class Client:
     """A request whose client leaves after ``calls`` looks."""
 
