@@ -36,5 +36,5 @@ check: setup
 	$(VENV)/lint-imports
 
 requirements:
-	"$$(tools/find-uv.sh)" pip compile pyproject.toml --extra dev --universal --python-version 3.12 \
+	"$$(tools/find-uv.sh)" pip compile --quiet pyproject.toml --extra dev --universal --python-version 3.12 \
 		--no-emit-index-url --no-header --no-annotate -o requirements.txt
