@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.gateway.journal import Journal, Line, Reply, refusal
+from kernel_agent.gateway.journal import Journal, Line, Refusal, Reply, refusal
 from kernel_agent.gateway.limits import ProviderLimits
 from kernel_agent.gateway.upstream import Upstream
 from kernel_agent.model import CallKind, CampaignSettings, Price
@@ -54,6 +54,7 @@ class Gateway:
         self._store = store
         self._limits = limits or ProviderLimits()
         self._lines: dict[str, Line] = {}
+        self._refusals: dict[str, Refusal] = {}
         self._lock = threading.Lock()
         self._running: _Running | None = None
 
@@ -111,6 +112,13 @@ class Gateway:
         with self._lock:
             self._close(session_id)
 
+    def last_refusal(self, session_id: str) -> Refusal | None:
+        """Why the session's newest call got no answer; None when it got one, or there was no call.
+
+        The way to tell a spent budget from an ended recording: a session sees its client library's exception only.
+        """
+        return self._refusals.get(session_id)
+
     def _close(self, session_id: str) -> None:
         self._lines = {token: line for token, line in self._lines.items() if line.session_id != session_id}
 
@@ -136,7 +144,12 @@ class Gateway:
             if body is None:
                 said = f"the request is larger than {MAX_BODY_BYTES} bytes"
                 return _response(refusal(413, "invalid_request_error", said))
-            return _response(await journal.answer(line, body, kind))
+            reply = await journal.answer(line, body, kind)
+            if reply.refusal is None:
+                self._refusals.pop(line.session_id, None)
+            else:
+                self._refusals[line.session_id] = reply.refusal
+            return _response(reply)
 
         return Starlette(
             routes=[Route("/s/{token}/v1/chat/completions", complete, methods=["POST"])], lifespan=lifespan

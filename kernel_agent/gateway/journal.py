@@ -11,6 +11,7 @@ from kernel_agent.errors import KernelAgentError
 from kernel_agent.gateway.chat_request import BadRequestError, ChatRequest, estimated_tokens, parse_request
 from kernel_agent.gateway.limits import Limiter, ProviderLimits
 from kernel_agent.gateway.prices import cost, worst_cost
+from kernel_agent.gateway.replay import RecordingEndedError, ReplayError
 from kernel_agent.gateway.upstream import Answer, Upstream, UpstreamTimeoutError, UpstreamUnreachableError
 from kernel_agent.gateway.usage import NotAnAnswerError, parse_answer, parse_usage
 from kernel_agent.model import CallKind, Price, Usage
@@ -21,6 +22,7 @@ RETRY_SECONDS = 2
 """When to come back after a failure of ours that may pass."""
 NOTE_BYTES = 2_000
 """How much of an error is kept."""
+REPLAY_ERRORS = frozenset({ReplayError.kind, RecordingEndedError.kind})
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,25 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """Why a session got no answer."""
+
+    status: int
+    """HTTP status it was told."""
+    kind: str
+    """``budget_exhausted``, ``session_stopped``, ``recording_ended``, ``replay_diverged``, ``upstream_error``,
+    ``upstream_timeout``, ``provider_error``, or another type of the error on the wire."""
+    message: str
+    code: str
+
+
+@dataclass(frozen=True)
 class Reply:
     status: int
     body: bytes
     headers: dict[str, str] = field(default_factory=dict)
+    refusal: Refusal | None = None
+    """Set unless ``status`` is 200."""
 
 
 class Journal:
@@ -125,7 +142,7 @@ class Journal:
             said = answer.body[:NOTE_BYTES].decode("utf-8", "replace")
             await self._fail(call_id, f"HTTP {answer.status}: {said}")
             headers = {} if answer.retry_after is None else {"retry-after": answer.retry_after}
-            return Reply(answer.status, answer.body, headers)
+            return Reply(answer.status, answer.body, headers, _providers_refusal(answer))
         usd = cost(usage, line.price)
         await asyncio.to_thread(self._store.finish_call, call_id, answer.body, usage, usd, note=note)
         return Reply(200, answer.body)
@@ -157,7 +174,18 @@ def refusal(status: int, kind: str, message: str, *, code: str | None = None, re
     """An error in OpenAI's form. Without ``retry`` its clients are told not to try again."""
     body = json.dumps({"error": {"type": kind, "message": message, "code": code or kind}}).encode()
     headers = {"retry-after": str(RETRY_SECONDS)} if retry else {"x-should-retry": "false"}
-    return Reply(status, body, headers)
+    return Reply(status, body, headers, Refusal(status, kind, message, code or kind))
+
+
+def _providers_refusal(answer: Answer) -> Refusal:
+    """A provider's own error. A recording's says what kind it is; others' words are for people."""
+    try:
+        error = json.loads(answer.body)["error"]
+        kind = error["type"] if error["type"] in REPLAY_ERRORS else "provider_error"
+        return Refusal(answer.status, kind, str(error["message"]), str(error.get("code") or kind))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        said = answer.body[:NOTE_BYTES].decode("utf-8", "replace")
+        return Refusal(answer.status, "provider_error", said, "provider_error")
 
 
 def _refused(start: CallStart) -> Reply:

@@ -8,10 +8,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session as OrmSession
 
 from kernel_agent.errors import NotFoundError, StoreError, UsageError
-from kernel_agent.model import Campaign, CampaignSettings, CampaignState
+from kernel_agent.model import Budget, Campaign, CampaignSettings, CampaignState
 from kernel_agent.store import outbox, running_time
 from kernel_agent.store.part import StorePart, campaign_row, not_found
-from kernel_agent.store.schema import CampaignRow, EventRow
+from kernel_agent.store.schema import CampaignRow, EventRow, SessionRow
 
 ENDED: frozenset[CampaignState] = frozenset({"stopped", "finished", "failed"})
 
@@ -95,6 +95,28 @@ class Campaigns(StorePart):
             tx.flush()
             if changed:
                 outbox.append(tx, id, "campaign.state", now, data={"state": state, "reason": reason})
+            return _fresh(tx, row)
+
+    def set_budget(
+        self, id: str, budget: Budget, max_cost_usd: float | None = None, max_seconds: float | None = None
+    ) -> Campaign:
+        """Replace a campaign's caps and those of all its sessions, as to resume one whose budget is spent.
+
+        Event ``campaign.budget`` with the new figures. A cap below what is used already stops at the next call.
+        """
+        now = self._now()
+        with self._db.write() as tx:
+            row = campaign_row(tx, id)
+            changes = {"budget": budget, "max_cost_usd": max_cost_usd, "max_seconds": max_seconds}
+            settings = CampaignSettings.model_validate_json(row.settings).model_copy(update=changes)
+            row.settings = settings.model_dump_json()
+            row.cap_usd, row.cap_seconds = max_cost_usd, max_seconds
+            for session in tx.scalars(select(SessionRow).where(SessionRow.campaign_id == id)):
+                session.cap_steps, session.cap_usd = budget.steps, budget.max_cost_usd
+                session.cap_seconds = budget.max_seconds
+            tx.flush()
+            data = {**budget.model_dump(), "campaign_cost_usd": max_cost_usd, "campaign_seconds": max_seconds}
+            outbox.append(tx, id, "campaign.budget", now, data=data)
             return _fresh(tx, row)
 
 

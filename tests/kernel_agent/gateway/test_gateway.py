@@ -159,6 +159,9 @@ def test_the_budget_refuses_before_anything_is_sent(store: Store, gateway: Gatew
     assert "raise the limit" in error["message"]
     assert refused.headers["x-should-retry"] == "false"
     assert len(provider.requests) == 1
+    told = gateway.last_refusal(session_id)
+    assert told is not None
+    assert (told.status, told.kind, told.code) == (402, "budget_exhausted", "campaign_cost")
     assert post(url, body).status_code == 200  # what is paid for is served all the same
     assert store.campaign(store.session(session_id).campaign_id).reserved_usd == 0.0
 
@@ -196,15 +199,19 @@ def test_a_providers_refusal_is_passed_on_and_costs_nothing(
     store: Store, gateway: Gateway, provider: Provider, status: int, retry_after: str | None
 ) -> None:
     session_id, url = line(store, gateway, upstream(provider))
-    body = b'{"error": {"message": "context window exceeded"}}'
+    body = b'{"error": {"message": "context window exceeded", "type": "invalid"}}'
     provider.respond = lambda _: (status, body, {"Retry-After": retry_after} if retry_after else {})
     said = post(url, chat("a"))
     assert (said.status_code, said.content, said.headers.get("retry-after")) == (status, body, retry_after)
     (record,) = store.calls(session_id)
     assert (record.state, record.usd, record.reserved_usd) == ("failed", 0.0, 0.0)
     assert record.note == f"HTTP {status}: {body.decode()}"
+    told = gateway.last_refusal(session_id)
+    assert told is not None
+    assert (told.status, told.kind, told.message) == (status, "provider_error", "context window exceeded")
     provider.respond = completion
     assert post(url, chat("a")).status_code == 200
+    assert gateway.last_refusal(session_id) is None
     assert store.session(session_id).steps == 1
 
 

@@ -106,10 +106,15 @@ def test_a_recording_plays_in_order_with_numbered_tool_calls(agent: Agent) -> No
         assert [c["function"] for c in message.get("tool_calls", [])] == functions
 
 
-def test_the_end_is_told_apart_from_a_divergence(agent: Agent) -> None:
+def test_the_end_is_told_apart_from_a_divergence(store: Store, gateway: Gateway, agent: Agent) -> None:
     for _ in SCRIPT:
         agent.step()
+    session_id = store.campaigns()[0].id + "-1"
+    assert gateway.last_refusal(session_id) is None
     said = agent.ask()
+    refusal = gateway.last_refusal(session_id)
+    assert refusal is not None
+    assert (refusal.status, refusal.kind) == (409, "recording_ended")
     assert (said.status_code, said.json()["error"]["type"]) == (409, "recording_ended")
     assert "6 answers, all played" in said.json()["error"]["message"]
     assert said.json()["error"]["code"] == "recording_ended"

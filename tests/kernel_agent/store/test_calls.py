@@ -208,6 +208,20 @@ def test_the_step_cap_counts_answers_and_calls_still_out(store: Store) -> None:
     assert "2 of 2 steps" in refused.refusal
 
 
+def test_a_spent_budget_can_be_raised_and_is_announced_anew(store: Store) -> None:
+    id_ = launch(store, max_cost_usd=1.0, budget=Budget(steps=1)).session_id
+    campaign_id = store.session(id_).campaign_id
+    store.finish_call(store.begin_call(id_, sha(0), "agent", 1.0).call_id, b"{}", USAGE, 1.0)
+    assert store.begin_call(id_, sha(1), "agent", 0.5).outcome == "refused"
+    raised = store.set_budget(campaign_id, Budget(steps=2), max_cost_usd=2.0)
+    assert (raised.settings.budget.steps, raised.settings.max_cost_usd) == (2, 2.0)
+    store.finish_call(store.begin_call(id_, sha(1), "agent", 1.0).call_id, b"{}", USAGE, 1.0)
+    assert store.begin_call(id_, sha(2), "agent", 0.5).outcome == "refused"
+    said = [e.data["cap"] for e in store.events(campaign_id) if e.kind == "budget.exhausted"]
+    assert said == ["session_steps", "campaign_cost"] * 2
+    assert kinds(store, id_).count("campaign.budget") == 1
+
+
 def test_a_negative_reservation_is_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="negative"):
         store.begin_call(launch(store).session_id, sha(1), "agent", -1.0)
