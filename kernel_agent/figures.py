@@ -114,6 +114,7 @@ def statuses(counts: Mapping[str, Mapping[str, int]]) -> go.Figure:
     figure = go.Figure(
         layout=_layout(legend=True).update(
             barmode="stack",
+            legend={"traceorder": "normal"},
             xaxis={"title": {"text": "candidates"}, "rangemode": "tozero"},
             yaxis={"automargin": True, "autorange": "reversed", "type": "category"},
         )

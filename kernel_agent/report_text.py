@@ -70,7 +70,7 @@ def headline(report: Report) -> str:
     """Name, state and the figure of merit on one line."""
     totals = report.totals
     mean = report.geometric_mean_speedup
-    score = f", geometric mean {mean:.2f}×" if mean is not None else ""
+    score = f", geometric mean of the solved {mean:.2f}×" if mean is not None else ""
     return plain_line(
         f"{report.name} ({report.campaign_id}), {report.state}: "
         f"{totals.solved} of {totals.problems} problems solved, {totals.faster} faster{score}"

@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import importlib
 import importlib.util
 import json
 import math
@@ -35,8 +34,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from time import monotonic, perf_counter  # by name and before kernel.py runs: it may replace those of the module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or "--child" in sys.argv:
@@ -217,9 +216,9 @@ def measure(record: dict[str, Any], rounds: int, seconds: float) -> dict[str, An
     torch.backends.cudnn.allow_tf32 = record["lane"] == "tf32"
     bench = Bench(device, record["bounds"])
     logs: list[float] = []
-    deadline = time.monotonic() + seconds
+    deadline = monotonic() + seconds
     with torch.no_grad():
-        while len(logs) < rounds and (len(logs) < MIN_ROUNDS or time.monotonic() < deadline):
+        while len(logs) < rounds and (len(logs) < MIN_ROUNDS or monotonic() < deadline):
             logs.append(bench.round(seed=1000 * len(logs) + int.from_bytes(os.urandom(4), "big")))
     mean = statistics.fmean(logs)
     half = STUDENT[min(len(logs) - 1, len(STUDENT)) - 1] * statistics.stdev(logs) / math.sqrt(len(logs))
@@ -230,7 +229,6 @@ def measure(record: dict[str, Any], rounds: int, seconds: float) -> dict[str, An
         "rounds": len(logs),
         "rms": bench.worst_rms,
         "rms_bound": bench.rms_bound,
-        "torch": torch.__version__,
     }
 
 
@@ -246,7 +244,7 @@ class Bench:
             torch.set_default_dtype(torch.float64)
             self.exact = self.problem.Model(*self.problem.get_init_inputs()).double().to(device)
         except Exception as error:
-            raise CannotCheck(f"reference.py does not load: {error!r}") from error
+            raise CannotCheck(f"reference.py does not load: {named(error)}") from error
         finally:
             torch.set_default_dtype(torch.float32)
         self.initial = {name: value.detach().clone() for name, value in self.reference.state_dict().items()}
@@ -254,7 +252,7 @@ class Bench:
         try:
             self.kernel = importlib.import_module("kernel").ModelNew(*self.problem.get_init_inputs()).to(device)
         except Exception as error:
-            raise Refuted(f"kernel.py does not load: {error!r}") from error
+            raise Refuted(f"kernel.py does not load: {named(error)}") from error
 
     def round(self, seed: int) -> float:
         """ln of the median ratio of one round; Refuted when an output is wrong."""
@@ -289,7 +287,7 @@ class Bench:
             # Not strict: a parameter the outputs do not depend on may be missing. The outputs tell.
             self.kernel.load_state_dict({name: value.clone() for name, value in state.items()}, strict=False)
         except Exception as error:
-            raise Refuted(f"kernel.py does not take the reference's weights: {error!r}") from error
+            raise Refuted(f"kernel.py does not take the reference's weights: {named(error)}") from error
 
     def inputs(self) -> list[Any]:
         return [x.to(self.device) if isinstance(x, torch.Tensor) else x for x in self.problem.get_inputs()]
@@ -330,15 +328,15 @@ class Bench:
         inputs = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
         try:
             self.wait()
-            start = time.perf_counter()
+            start = perf_counter()
             outputs = model(*inputs)
             self.wait()
-            seconds = time.perf_counter() - start
+            seconds = perf_counter() - start
             return [x.clone() for x in flat(outputs)], seconds
         except Exception as error:
             if model is self.kernel:
-                raise Refuted(f"kernel.py failed: {error!r}") from error
-            raise CannotCheck(f"reference.py failed: {error!r}") from error
+                raise Refuted(f"kernel.py failed: {named(error)}") from error
+            raise CannotCheck(f"reference.py failed: {named(error)}") from error
 
     def wait(self) -> None:
         if self.device.type == "cuda":
@@ -379,6 +377,10 @@ def nudged(inputs: list[Any]) -> list[Any]:
     """Every floating element moved by one unit in the last place, up or down."""
     away = [torch.where(torch.rand(x.shape) < 0.5, -math.inf, math.inf).to(x) if is_float(x) else x for x in inputs]
     return [torch.nextafter(x, a) if is_float(x) else x for x, a in zip(inputs, away, strict=True)]
+
+
+def named(error: Exception) -> str:
+    return f"{type(error).__name__}: {clean(str(error))[-1500:]}"
 
 
 def is_float(x: Any) -> bool:

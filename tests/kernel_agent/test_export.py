@@ -243,6 +243,13 @@ def test_check_refutes_a_wrong_kernel(store: Store, tmp_path: Path, kernel: str,
     assert said in answer["reason"]
 
 
+def test_a_replaced_clock_is_not_the_one_that_is_read(store: Store, tmp_path: Path) -> None:
+    frozen = "import time\ntime.perf_counter = time.monotonic = lambda: 0.0\n" + RIGHT
+    done = check(exported(store, tmp_path / "out", frozen), "--json", "--rounds", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 1.5 < json.loads(done.stdout)["speedup"] < 1000
+
+
 def test_check_kills_a_kernel_that_hangs(store: Store, tmp_path: Path) -> None:
     done = check(exported(store, tmp_path / "out", "while True: pass\n"), "--json", "--timeout", "4")
     assert done.returncode == 1

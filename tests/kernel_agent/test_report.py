@@ -123,7 +123,7 @@ def test_every_rendering_has_the_numbers(store: Store, writer: CampaignWriter) -
     for text in (terminal(report), as_markdown(report), as_html(report)):
         assert "4.00×" in text
         assert "3.92–4.08" in text
-        assert "2 of 3 problems solved, 1 faster, geometric mean 1.41×" in text
+        assert "2 of 3 problems solved, 1 faster, geometric mean of the solved 1.41×" in text
         assert "recorded" in text
         assert "at example prices" in text
     assert Report.model_validate_json(as_json(report)) == report
