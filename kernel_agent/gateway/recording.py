@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from importlib.resources import as_file, files
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,23 +139,22 @@ def find_recordings(name: str) -> dict[str, Recording]:
     name = name.removeprefix(PREFIX)
     own = Path(name).expanduser()
     if own.is_file():
-        paths = [own]
+        loaded = [load(own)]
     elif own.is_dir():
-        paths = sorted(own.glob("*.jsonl"))
+        loaded = [load(path) for path in sorted(own.glob("*.jsonl"))]
     else:
-        paths = list(_packaged(name))
-    if not paths:
-        known = ", ".join(sorted(_packaged_names())) or "none"
+        loaded = packaged(name, files("kernel_agent") / "recordings")
+    if not loaded:
+        known = ", ".join(packaged_names(files("kernel_agent") / "recordings")) or "none"
         raise NotFoundError(
             f"there are no recordings {name!r}: packaged ones are {known}; "
             "otherwise name a recording (.jsonl) or a folder that holds some"
         )
     found: dict[str, Recording] = {}
-    for path in paths:
-        recording = load(path)
+    for recording in loaded:
         problem_id = recording.header.problem_id
         if problem_id in found:
-            raise RecordingError(f"{path}: problem {problem_id} has another recording beside it; keep one of them")
+            raise RecordingError(f"{name!r} has two recordings of problem {problem_id}; keep one of them")
         found[problem_id] = recording
     return found
 
@@ -220,21 +219,25 @@ def _kept(message: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": None, **kept}
 
 
-def _packaged(name: str) -> Iterator[Path]:
+def packaged(name: str, root: Traversable) -> list[Recording]:
+    """The recordings in the folder ``name`` of ``root``, if there is one."""
     # A name is one folder's name: nothing that leads elsewhere.
-    if not name or Path(name).name != name or name.startswith("."):
-        return
-    folder = files("kernel_agent") / "recordings" / name
-    if folder.is_dir():
-        with as_file(folder) as path:
-            yield from sorted(path.glob("*.jsonl"))
-
-
-def _packaged_names() -> list[str]:
-    folder = files("kernel_agent") / "recordings"
-    if not folder.is_dir():
+    if not name or Path(name).name != name or name.startswith(".") or not (root / name).is_dir():
         return []
-    return [entry.name for entry in folder.iterdir() if entry.is_dir() and list(_packaged(entry.name))]
+    entries = sorted((root / name).iterdir(), key=lambda entry: entry.name)
+    return [
+        loads(entry.read_text(encoding="utf-8"), f"{name}/{entry.name}")
+        for entry in entries
+        if entry.name.endswith(".jsonl")
+    ]
+
+
+def packaged_names(root: Traversable) -> list[str]:
+    """Folders of ``root`` that hold recordings."""
+    if not root.is_dir():
+        return []
+    folders = [entry for entry in root.iterdir() if entry.is_dir()]
+    return sorted(f.name for f in folders if any(entry.name.endswith(".jsonl") for entry in f.iterdir()))
 
 
 def _why(error: Exception) -> str:

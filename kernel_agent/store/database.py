@@ -72,7 +72,7 @@ class Database:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (SQLAlchemyError, sqlite3.Error, OSError, CommandError) as error:
+        except (SQLAlchemyError, sqlite3.Error, OSError, CommandError, UnicodeError) as error:
             raise StoreError(_explain(error, self.place, self._busy_seconds)) from error
 
 
@@ -131,6 +131,8 @@ def _explain(error: Exception, place: str, busy_seconds: float) -> str:
     """Name the place and the remedy for what the driver said."""
     said = str(getattr(error, "orig", None) or error).strip()
     low = said.lower()
+    if isinstance(error, UnicodeError):
+        return f"the store at {place} was given text that is no valid Unicode ({said}); replace the characters it names"
     if isinstance(error, IntegrityError):
         return f"the store at {place} refused a write that breaks one of its rules: {said}"
     if isinstance(error, PoolTimeoutError) or "locked" in low or "busy" in low:

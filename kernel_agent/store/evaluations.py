@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 
 from sqlalchemy import func, select
@@ -73,7 +74,7 @@ class Evaluations(StorePart):
                 candidate_ms=evaluation.candidate_ms,
                 gain_low=evaluation.gain_low,
                 accepted=evaluation.accepted,
-                body=evaluation.model_dump_json(),
+                body=_whole(evaluation),
                 at=now,
             )
             tx.add(row)
@@ -162,6 +163,11 @@ def _check(session: SessionRow, candidate: CandidateRow, purpose: Purpose, evalu
         raise StoreError(f"the verdict is about problem {evaluation.problem_sha[:12]}…, not about {session.problem_id}")
     if evaluation.purpose != purpose:
         raise StoreError(f"a verdict made to {evaluation.purpose} cannot be stored as one to {purpose}")
+
+
+def _whole(evaluation: Evaluation) -> str:
+    """As JSON that reads back equal: pydantic's own would turn infinities and NaN, which gates do see, into null."""
+    return json.dumps(evaluation.model_dump(mode="json"), ensure_ascii=False)
 
 
 def _gate_row(evaluation_id: str, gate: GateResult) -> GateResultRow:

@@ -17,7 +17,7 @@ from kernel_agent.gateway.app import Gateway
 from kernel_agent.gateway.upstream import HttpUpstream, Upstream
 from kernel_agent.model import CampaignSettings, Price
 from kernel_agent.store.repository import Store
-from tests.kernel_agent.store.conftest import launch
+from tests.kernel_agent.store.conftest import empty_store, launch
 
 KEY = "sk-provider-secret"
 PRICE = Price(name="test", input_usd=1.0, cached_usd=0.1, output_usd=4.0)
@@ -104,7 +104,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(f"sqlite:///{tmp_path}/store.db")
+    opened = Store.open(empty_store(tmp_path / "store.db"))
     yield opened
     opened.close()
 

@@ -13,6 +13,8 @@ from kernel_agent.gateway.recording import (
     for_problem,
     load,
     loads,
+    packaged,
+    packaged_names,
     record,
 )
 from kernel_agent.store.repository import Store
@@ -75,8 +77,19 @@ def test_recordings_are_found_by_file_and_by_folder(tmp_path: Path) -> None:
     assert find_recordings(f"replay:{tmp_path}") == {"p/1": first, "p/2": second}
     assert find_recordings(str(tmp_path / "p_2.jsonl")) == {"p/2": second}
     first.save(tmp_path / "p_3.jsonl")
-    with pytest.raises(RecordingError, match="another recording beside it"):
+    with pytest.raises(RecordingError, match="two recordings of problem p/1"):
         find_recordings(str(tmp_path))
+
+
+def test_packaged_recordings_are_found_by_name(tmp_path: Path) -> None:
+    made = recording(say("a"))
+    made.save(tmp_path / "demo" / "bundled_add.jsonl")
+    (tmp_path / "demo" / "notes.txt").write_text("not a recording")
+    (tmp_path / "kernels").mkdir()
+    assert packaged_names(tmp_path) == ["demo"]
+    assert packaged("demo", tmp_path) == [made]
+    assert packaged("kernels", tmp_path) == packaged("nothing", tmp_path) == []
+    assert packaged("../" + tmp_path.name + "/demo", tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["no-such-thing", "../gateway", "", ".", "replay:nope"])

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -83,6 +85,22 @@ def launch(store: Store, *, problem: Problem = PROBLEM, **changes: object) -> Fe
     return fence
 
 
+@cache
+def _migrated() -> bytes:
+    """An empty store's file, migrated once for all tests."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        Store.open(f"sqlite:///{path}").close()
+        return path.read_bytes()
+
+
+def empty_store(path: Path) -> str:
+    """Put an empty, migrated store at ``path``; returns its URL."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_migrated())
+    return f"sqlite:///{path}"
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/home/kernel-agent.db"
@@ -94,7 +112,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(url: str, clock: Clock) -> Iterator[Store]:
-    opened = Store.open(url, clock=clock)
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    opened = Store.open(empty_store(tmp_path / "store.db"), clock=clock)
     yield opened
     opened.close()

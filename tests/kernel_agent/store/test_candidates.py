@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from sqlalchemy import text
 
-from evaluator.model import Evaluation
+from evaluator.model import Evaluation, Evidence, GateResult
 from kernel_agent.errors import NotFoundError, StoreError
 from kernel_agent.store.repository import Store
 from tests.kernel_agent.store.conftest import PROBLEM, Clock, evaluation, launch
@@ -53,6 +55,28 @@ def test_a_verdict_comes_back_whole_and_only_once(store: Store) -> None:
     campaign_id = store.session(fence.session_id).campaign_id
     (event,) = [e for e in store.events(campaign_id) if e.kind == "evaluation"]
     assert (event.data["candidate"], event.data["status"], event.data["speedup"]) == (candidate.id, "correct", 1.5)
+
+
+def test_infinities_come_back_as_such(store: Store) -> None:
+    fence = launch(store)
+    candidate = store.add_candidate(fence, 0, "t", "x = 1\n", None, "")
+    gates = (GateResult(gate="honest", lane="fp32", passed=False, rms=float("inf"), tail=float("nan")),)
+    evidence = Evidence(isolation="bubblewrap", round_log_ratios=(float("-inf"), 0.5))
+    verdict = evaluation(candidate.source_sha, status="non_finite")
+    verdict = verdict.model_copy(update={"gates": gates, "evidence": evidence})
+    back = store.add_evaluation(fence, candidate.id, SPEC, "screen", 0, verdict).evaluation
+    assert back.gates[0].rms == float("inf")
+    assert back.gates[0].tail is not None
+    assert math.isnan(back.gates[0].tail)
+    assert back.evidence.round_log_ratios == (float("-inf"), 0.5)
+
+
+def test_text_that_is_no_unicode_is_said_so(store: Store) -> None:
+    fence = launch(store)
+    with pytest.raises(StoreError, match="no valid Unicode"):
+        store.add_candidate(fence, 0, "t", "x = '\ud800'\n", None, "")
+    with pytest.raises(StoreError, match="no valid Unicode"):
+        store.add_candidate(fence, 0, "t", "x = 1\n", None, "because \ud800")
 
 
 def test_resubmitting_is_no_lottery(store: Store, clock: Clock) -> None:
