@@ -16,7 +16,7 @@ from kernel_agent.report_text import duration, headline, provenance_line, sums
 _STYLE = """
 :root { color-scheme: light dark; --line: #d5d9df; --soft: #5b6470; --page: #ffffff; --ink: #1b1f24; }
 @media (prefers-color-scheme: dark) { :root { --line: #3a414b; --soft: #a5afbb; --page: #14171b; --ink: #e8ebee; } }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 72rem; padding: 1rem;
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 78rem; padding: 1rem;
   background: var(--page); color: var(--ink); }
 .soft { color: var(--soft); }
 .figure { height: 28rem; }
@@ -49,7 +49,7 @@ _COLUMNS = (
     "compactions",
     "tokens",
     "cost",
-    "session time",
+    "time",
 )
 
 
