@@ -46,9 +46,8 @@ class Calls(StorePart):
             if call is not None and call.state == "answered":
                 return CallStart(outcome="journaled", call_id=call.id, response=_blob(tx, call))
             if call is not None and call.state == "started":
-                if call.lease_epoch == session.lease_epoch:
-                    return _refused("in_flight", f"session {session_id} has this very call out already; wait for it")
-                money.charge_abandoned(tx, session, now)
+                # An earlier owner's calls were settled when the session was acquired: this one is out now.
+                return _refused("in_flight", f"session {session_id} has this very call out already; wait for it")
             refusal = self._refusal(tx, campaign, session, kind, reserve_usd, now)
             if refusal is not None:
                 return refusal
