@@ -393,3 +393,18 @@ def test_a_store_that_is_locked_is_a_503_and_nothing_is_sent(
     assert post(url, chat("a")).status_code == 200
     impatient.stop()
     patient.close()
+
+
+def test_a_stopped_gateway_can_start_again_with_the_same_upstream(store: Store, provider: Provider) -> None:
+    gateway = Gateway(store)
+    gateway.start()
+    to = upstream(provider)
+    session_id, url = line(store, gateway, to)
+    assert post(url, chat("a")).status_code == 200
+    gateway.stop()
+    with pytest.raises(httpx.ConnectError):
+        post(url, chat("b"))
+    gateway.start()
+    url = gateway.register(session_id, to, PRICE, settings_of(store, session_id))
+    assert post(url, chat("b")).status_code == 200
+    gateway.stop()
