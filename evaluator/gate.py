@@ -7,10 +7,9 @@ dimensions that hold at least 64 elements (floored at 1e-3 of the RMS of all of 
     M = the 1 - 1e-6 quantile of |c - r| / (s + |r|)
     P = max |c - r| / (s + |r|)
 
-Pass iff R <= max(4 R_eager, 4 R_pert, R0), M <= max(8 M_eager, 8 M_pert, M0) and
-P <= 100 times that last bound.
-R_eager is eager's own error and R_pert the reference's under one ulp of input noise, both pooled over inputs. The absolute
-floors R0, M0 make a lane; they were found by emulating each precision on MLPs of 1 to 24 layers.
+Pass iff R <= max(4 R_eager, 4 R_pert, R0), M <= max(8 M_eager, 8 M_pert, M0) and P <= 100 times that last bound.
+R_eager is eager's own error and R_pert the reference's under one ulp of input noise, both pooled over inputs. The
+absolute floors R0, M0 make a lane; they were found by emulating each precision on MLPs of 1 to 24 layers.
 """
 
 from __future__ import annotations

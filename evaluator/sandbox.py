@@ -46,6 +46,8 @@ class Mounts:
     """Size of the private /tmp, in bytes; held in memory."""
     folder: str = "/"
     """Working directory inside."""
+    nested: bool = False
+    """Started inside another jail, where /proc cannot be mounted again: that jail's own is shown, read-only."""
     terminal: bool = False
     """Keep the controlling terminal, so that an interactive shell can be interrupted. Only for a pseudo-terminal of
     ours: in a person's terminal a jailed process could type commands."""
@@ -103,7 +105,10 @@ def bubblewrap(mounts: Mounts) -> list[str]:
     words = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     words += ["--cap-drop", "ALL", "--disable-userns", "--die-with-parent"]
     words += [] if mounts.terminal else ["--new-session"]
-    words += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+    if mounts.nested:
+        words += ["--ro-bind", "/proc", "/proc", "--dev", "/dev"]
+    else:
+        words += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
     words += ["--size", str(mounts.scratch_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     words += ["--size", str(mounts.scratch_bytes), "--tmpfs", "/tmp"]
     for tree in SYSTEM_TREES:

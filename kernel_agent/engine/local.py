@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from evaluator.pool import Evaluator
@@ -81,7 +82,10 @@ class LocalEngine:
             attempts = Attempts(self._store, self._evaluator, campaign, session, fence)
             upstream = upstream_for(campaign.settings, attempts.problem)
             base_url = self._gateway.register(session.id, upstream, campaign.settings.price, campaign.settings)
-            supervisor = SessionSupervisor(self._store, campaign, session, fence, attempts, self._home, base_url)
+            refusal = partial(self._gateway.last_refusal, session.id)
+            supervisor = SessionSupervisor(
+                self._store, campaign, session, fence, attempts, self._home, base_url, refusal
+            )
             with self._lock:
                 self._supervisors[session.id] = supervisor
             if self._interrupted.is_set():

@@ -20,6 +20,7 @@ from evaluator.model import EvaluatorError
 from kernel_agent.engine import history
 from kernel_agent.engine.attempts import Attempts
 from kernel_agent.errors import KernelAgentError, UsageError
+from kernel_agent.gateway.journal import Refusal
 from kernel_agent.model import Campaign, Session, SessionState
 from kernel_agent.session import prompt
 from kernel_agent.session.protocol import (
@@ -42,6 +43,7 @@ HEARTBEAT_SECONDS = 15.0
 FRUITLESS_STARTS = 3
 """A session that dies this often without a step in between is given up, resumable."""
 EXIT_SECONDS = 10.0
+CALL_ATTEMPTS = 5
 SHELL_PROCESSES = 512
 
 
@@ -63,9 +65,10 @@ class SessionSupervisor:
         attempts: Attempts,
         home: Path,
         base_url: str,
+        last_refusal: Callable[[], Refusal | None],
     ) -> None:
         self._store, self._campaign, self._session, self._fence = store, campaign, session, fence
-        self._attempts, self._base_url = attempts, base_url
+        self._attempts, self._base_url, self._last_refusal = attempts, base_url, last_refusal
         self.folder = home / "campaigns" / campaign.id / session.id
         self.workspace, self.state = self.folder / "workspace", self.folder / "state"
         self._process: subprocess.Popen[bytes] | None = None
@@ -200,6 +203,7 @@ class SessionSupervisor:
             compaction=s.compaction,
             context_tokens=s.context_tokens,
             max_output_tokens=s.max_output_tokens,
+            call_attempts=CALL_ATTEMPTS if s.provenance == "live" else 1,
             system_prompt=prompt.system_prompt(s),
             task=prompt.task(self._attempts.problem, s, baseline),
             workspace=str(self.workspace) if level == "none" else INSIDE,
@@ -218,22 +222,26 @@ class SessionSupervisor:
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def _outcome(self, ended: Ended) -> Outcome:
-        """What an end means. Who asked for it is in the store, not in the process's words."""
+        """What an end means. Why a call got no answer the gateway knows, not the process."""
         session, campaign = self._store.session(self._session.id), self._store.campaign(self._campaign.id)
         budget = campaign.settings.budget
         if session.state == "finished":
             return Outcome("finished", session.reason)
-        if ended.why == "recording_ended":
-            return Outcome("finished", "the recording ended")
         if ended.why == "stalled":
             return Outcome("stalled", ended.detail)
-        if ended.why == "refused":
-            if campaign.state == "stopping":
-                return Outcome("stopped", campaign.reason or "stopped on request")
-            if session.steps >= budget.steps:
-                return Outcome("finished", f"all {budget.steps} steps taken")
-            return Outcome("stopped", ended.detail)
-        return Outcome("failed", _last_line(ended.detail))
+        refusal = self._last_refusal() if ended.why == "no_answer" else None
+        if refusal is None:
+            return Outcome("failed", _last_line(ended.detail))
+        if refusal.kind == "recording_ended":
+            return Outcome("finished", refusal.message)
+        if refusal.kind == "session_stopped":
+            return Outcome("stopped", campaign.reason or "stopped on request")
+        if refusal.kind == "budget_exhausted":
+            done = session.steps >= budget.steps
+            return (
+                Outcome("finished", f"all {budget.steps} steps taken") if done else Outcome("stopped", refusal.message)
+            )
+        return Outcome("failed", f"the model gave no answer (HTTP {refusal.status}): {refusal.message[:500]}")
 
     def _end_process(self, grace_seconds: float = 0.0) -> None:
         process = self._process

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Literal
 
+from openai import OpenAIError
 from openhands.sdk import LLM, Agent, LocalConversation, Message, TextContent, Tool
 from openhands.sdk.conversation.exceptions import ConversationRunError
 from openhands.sdk.conversation.state import ConversationExecutionStatus
 from openhands.sdk.event import ActionEvent, Event, MessageEvent, ObservationBaseEvent
+from openhands.sdk.llm.exceptions import LLMError
 from openhands.tools.terminal import TerminalTool
 from pydantic import SecretStr
 
@@ -85,6 +88,7 @@ class SessionConversation:
             input_cost_per_token=0.0,
             output_cost_per_token=0.0,
             log_completions=False,
+            num_retries=c.call_attempts,
         )
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -100,7 +104,9 @@ class SessionConversation:
             try:
                 self._conversation.run()
             except ConversationRunError as error:
-                return _ended(error)
+                cause = error.original_exception
+                why: Literal["no_answer", "error"] = "no_answer" if _is_call_error(cause) else "error"
+                return Ended(why=why, detail=f"{type(cause).__name__}: {cause}")
             if self._conversation.state.execution_status is not ConversationExecutionStatus.FINISHED:
                 return Ended(
                     why="error", detail=f"the conversation stopped as {self._conversation.state.execution_status}"
@@ -110,7 +116,8 @@ class SessionConversation:
         return Ended(why="stalled", detail=f"{MAX_SILENT_REPLIES} replies in a row called no tool")
 
     def _say(self, text: str) -> None:
-        self._conversation.send_message(Message(role="user", content=[TextContent(text=text)]))
+        message = Message(role="user", content=[TextContent(text=text)])
+        self._conversation.send_message(message)  # type: ignore[arg-type]  # its decorator hides the signature
 
     def close(self) -> None:
         self._conversation.close()
@@ -147,11 +154,6 @@ class SessionConversation:
         self._engine.ask(request)
 
 
-def _ended(error: ConversationRunError) -> Ended:
-    """The gateway's refusals and a recording's end are ends, not errors."""
-    text = str(error.original_exception)
-    if "budget_exhausted" in text or "not_running" in text:
-        return Ended(why="refused", detail=text)
-    if "recording_ended" in text:
-        return Ended(why="recording_ended", detail=text)
-    return Ended(why="error", detail=f"{type(error.original_exception).__name__}: {text}")
+def _is_call_error(error: BaseException) -> bool:
+    """Whether a model call failed, by the base class that all of LiteLLM's and the SDK's such errors share."""
+    return isinstance(error, (OpenAIError, LLMError))

@@ -39,10 +39,10 @@ class Compacted(Frozen):
 
 
 class Ended(Frozen):
-    """The session is about to exit. ``refused``: the gateway let no further call through."""
+    """The session is about to exit. ``no_answer``: a model call got none; the gateway knows why."""
 
     kind: Literal["ended"] = "ended"
-    why: Literal["refused", "recording_ended", "stalled", "error"]
+    why: Literal["no_answer", "stalled", "error"]
     detail: str = ""
 
 
@@ -58,6 +58,8 @@ class SessionConfig(Frozen):
     compaction: str
     context_tokens: int
     max_output_tokens: int
+    call_attempts: int
+    """How often the SDK sends a call that fails for a passing reason."""
     system_prompt: str
     task: str
     workspace: str

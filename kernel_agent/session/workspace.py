@@ -156,6 +156,7 @@ def write_shell(path: Path, level: str, workspace: str, threads: int) -> None:
         read_only=tuple((t, t) for t in python_trees()),
         read_write=((workspace, INSIDE),),
         folder=INSIDE,
+        nested=True,
         terminal=True,
     )
     home = INSIDE if level != "none" else workspace
