@@ -47,7 +47,8 @@ class Mounts:
     folder: str = "/"
     """Working directory inside."""
     nested: bool = False
-    """Started inside another jail, where /proc cannot be mounted again: that jail's own is shown, read-only."""
+    """Started inside another jail, where /proc cannot be mounted again: that jail's own is shown, read-only. Its end is
+    that jail's end, not its parent's: a parent counts as dead when the *thread* that started the jail ends."""
     terminal: bool = False
     """Keep the controlling terminal, so that an interactive shell can be interrupted. Only for a pseudo-terminal of
     ours: in a person's terminal a jailed process could type commands."""
@@ -103,7 +104,9 @@ def python_trees() -> tuple[str, ...]:
 def bubblewrap(mounts: Mounts) -> list[str]:
     """bubblewrap's arguments up to the command to run."""
     words = ["bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
-    words += ["--cap-drop", "ALL", "--disable-userns", "--die-with-parent"]
+    words += ["--cap-drop", "ALL", "--disable-userns"]
+    if not mounts.nested:
+        words.append("--die-with-parent")
     words += [] if mounts.terminal else ["--new-session"]
     if mounts.nested:
         words += ["--ro-bind", "/proc", "/proc", "--dev", "/dev"]
