@@ -8,7 +8,9 @@ import os
 import signal
 import time
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK, PR_SET_CHILD_SUBREAPER = 1, 29, 36
+STOP_POLL_SECONDS = 10e-6
+"""Asleep between looks: a thread that must run to be stopped may need the very core we would spin on."""
 
 
 def prctl(option: int, value: int) -> None:
@@ -67,10 +69,10 @@ def _stopped(pid: int) -> bool:
 
 
 class Tree:
-    """The processes of one worker, below (and without) bubblewrap's own.
+    """The processes of one worker. Of bubblewrap's own, the one outside the jail (``root``) is left running.
 
-    ``root`` is the process that was spawned; the ``wrappers`` (bubblewrap and its init) are left running, since they
-    hold nothing of the candidate's and a stopped init would not reap.
+    Its init, inside, is a member like any other: it has the candidate's uid, so that a candidate may write its memory
+    (ptrace, /proc/1/mem) and make it work while everything else is stopped.
     """
 
     def __init__(self, root: int, wrapped: bool) -> None:
@@ -84,7 +86,7 @@ class Tree:
         if newest == self._seen:
             return
         below = descendants(self.root)
-        self.pids = below[1:] if self.wrapped else [self.root, *below]
+        self.pids = below if self.wrapped else [self.root, *below]
         self._seen = newest
 
     def signal(self, number: int) -> None:
@@ -99,6 +101,7 @@ class Tree:
         while not all(_stopped(pid) for pid in self.pids):
             if time.monotonic() > deadline:
                 return False
+            time.sleep(STOP_POLL_SECONDS)
         return True
 
     def stop_all(self, seconds: float = 1.0) -> bool:

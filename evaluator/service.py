@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from evaluator.model import Evaluation, EvaluationSpec, EvaluatorError
-from evaluator.processes import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
+from evaluator.processes import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PR_SET_TIMERSLACK, prctl
 
 
 class Reply(BaseModel):
@@ -57,6 +57,7 @@ def serve(control: socket.socket, isolation: str, cache: Path) -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_TIMERSLACK, 1)  # sleeps of microseconds are meant as such
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     fd, isolation, cache = sys.argv[1:]
     serve(socket.socket(fileno=int(fd)), isolation, Path(cache))

@@ -160,7 +160,9 @@ def write_shell(path: Path, level: str, workspace: str, threads: int) -> None:
         terminal=True,
     )
     home = INSIDE if level != "none" else workspace
-    env = environment(threads, {"HOME": home, "TORCH_EXTENSIONS_DIR": "/tmp/extensions", "TERM": "xterm-256color"})
+    env = environment(
+        threads, {"HOME": home, "TORCH_EXTENSIONS_DIR": "/tmp/extensions", "TERM": "dumb", "HISTFILE": "/dev/null"}
+    )
     command = jailed(
         level, mounts, Limits(file_size=SHELL_FILE_BYTES), ["env", "-i", *(f"{k}={v}" for k, v in env.items()), "bash"]
     )
