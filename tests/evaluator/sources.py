@@ -1,0 +1,57 @@
+"""Problems and candidates, as text: one small linear layer, and the many ways to answer it."""
+
+from __future__ import annotations
+
+import textwrap
+
+from problems.model import Problem
+
+PROBLEM = '''"""Linear and GELU"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))
+
+
+def get_inputs():
+    return [torch.randn(512, 64)]
+
+
+def get_init_inputs():
+    return [64]
+'''
+
+HEAD = """import torch, torch.nn as nn, torch.nn.functional as F
+"""
+
+
+def problem(source: str = PROBLEM) -> Problem:
+    return Problem(id="tests/linear", title="linear", origin="file", source=source)
+
+
+def changed(old: str, new: str) -> Problem:
+    """The problem with one piece of its text replaced."""
+    assert old in PROBLEM
+    return problem(PROBLEM.replace(old, new))
+
+
+def candidate(forward: str, *, init: str = "", top: str = "", extra: str = "") -> str:
+    """A ModelNew with the reference's parameters; ``forward`` and ``init`` are bodies, ``extra`` more methods."""
+    body = [HEAD, textwrap.dedent(top), "class ModelNew(nn.Module):", "    def __init__(self, features):"]
+    body += ["        super().__init__()", "        self.linear = nn.Linear(features, features)"]
+    body += [textwrap.indent(textwrap.dedent(init), " " * 8), "    def forward(self, x):"]
+    body += [textwrap.indent(textwrap.dedent(forward), " " * 8), textwrap.indent(textwrap.dedent(extra), " " * 4)]
+    return "\n".join(body) + "\n"
+
+
+ANSWER = "F.gelu(self.linear(x))"
+EAGER = candidate(f"return {ANSWER}")
