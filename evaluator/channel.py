@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from evaluator.plain import sanitize
+
 F_ADD_SEALS = 1033
 SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, SEAL_FUTURE_WRITE = 0x1, 0x2, 0x4, 0x10
 REPORT_BYTES = 1 << 16
@@ -149,10 +151,17 @@ class Channel:
             return b""
 
     def failure(self) -> Report:
+        """The worker's account, safe to show: a candidate may have written it."""
         try:
-            return Report.model_validate_json(self.report.text(8))
+            said = Report.model_validate_json(self.report.text(8))
         except ValidationError:
             return Report(message="the worker gave no readable account")
+        return Report(
+            kind=said.kind,
+            message=sanitize(said.message),
+            detail=sanitize(said.detail, 12000),
+            unused=tuple(sanitize(name) for name in said.unused),
+        )
 
     def seed(self, value: int) -> None:
         self.report.memory[:8] = struct.pack("<q", value)

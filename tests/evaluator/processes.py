@@ -6,7 +6,6 @@ from pathlib import Path
 
 import psutil
 
-
 from evaluator.pool import LocalEvaluator
 from evaluator.processes import descendants
 
