@@ -1,0 +1,1 @@
+"""The scripted sessions behind ``replay:demo``, one module a problem."""
