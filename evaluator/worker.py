@@ -253,7 +253,7 @@ class Worker:
         return b"w"
 
     def fail(self, error: BaseException) -> None:
-        sys.stdout.flush()
+        flush()
         if isinstance(error, Failure):
             self.say(error.kind, error.message, error.detail)
         else:
@@ -264,6 +264,12 @@ class Worker:
         account = {"kind": kind, "message": message[:4000], "detail": detail[-12000:], "unused": self.unused[:50]}
         text = json.dumps(account).encode()[: len(self.report) - 9]
         self.report[8 : 8 + len(text) + 1] = text + b"\0"
+
+
+def flush() -> None:
+    """What was printed reaches the log before this process may be killed; a full log takes no more."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
 
 
 def start(worker: Worker, meta: Meta, fds: list[int]) -> None:
@@ -408,6 +414,7 @@ def main() -> None:
         set_precision(meta["fp32_precision"])
         torch.set_num_threads(meta["threads"])
         start(worker, meta, fds)
+        flush()
         control.send(b"l")
     except BaseException as error:
         worker.fail(error)
