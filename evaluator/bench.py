@@ -70,8 +70,12 @@ class Bench:
             "seed": draws.seed(),
             "double": double,
         }
-        self.oracle.assign(meta | {"fp32_precision": "ieee"}, [source.fd, out.fd], self.limits.load_seconds)
-        self.description = Description.model_validate_json(out.text())
+        try:
+            self.oracle.assign(meta | {"fp32_precision": "ieee"}, [source.fd, out.fd], self.limits.load_seconds)
+            self.description = Description.model_validate_json(out.text())
+        finally:
+            source.close()
+            out.close()
         self.weights = Weights(self.description.state, self.description.state_bytes)
         fds, _ = self.oracle.make_buffers(self.description, double=double)
         buffers = self.meta(self.oracle_outputs(double))
@@ -86,6 +90,7 @@ class Bench:
                 raise
             # The reference cannot run in float64 (a hard-coded dtype): its float32 answer has to serve.
             self.oracle.kill()
+            self.weights.close()
             self.flags.append("float64_unavailable")
             self._set_up(double=False)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOTS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
 REMOVE_TRIES = 100
+NAME = "kernel-agent"
 _serial = itertools.count()
 
 
@@ -28,7 +29,7 @@ class Group:
         for root in ROOTS:
             if not (root / "cgroup.procs").exists():
                 continue
-            path = root / f"kernel-agent-{os.getpid()}-{next(_serial)}"
+            path = root / f"{NAME}-{os.getpid()}-{next(_serial)}"
             try:
                 path.mkdir()
             except OSError:
@@ -56,3 +57,13 @@ class Group:
                 return
             except OSError:
                 time.sleep(0.005)
+
+
+def sweep() -> None:
+    """Remove the emptied groups of owners that were killed: a later process of the same number needs the names."""
+    for root in ROOTS:
+        for path in root.glob(f"{NAME}-*-*"):
+            owner = path.name.split("-")[2]
+            if not Path(f"/proc/{owner}").exists():
+                with contextlib.suppress(OSError):
+                    path.rmdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from evaluator import gate, timing
+from evaluator import cgroup, gate, timing
 from evaluator.bench import Bench, ReferenceFailed, reference_spec
 from evaluator.builds import BuildCache, BuildFailed
 from evaluator.contest import Contest, Fault, Player, Rounds
@@ -88,6 +88,7 @@ class Judge:
 
     def __init__(self, isolation: str, cache_dir: Path, threads: int | None = None) -> None:
         self.level = require(isolation)
+        cgroup.sweep()
         self.threads = threads or physical_cores()
         torch.set_num_threads(self.threads)
         self.nursery = Nursery(self.level, self.threads, SPARES)
@@ -112,6 +113,15 @@ class Judge:
         except Verdict as verdict:
             progress.build = verdict.build or progress.build
             evaluation = self._failed(spec, progress, verdict)
+        except Fault as fault:  # in the control, which knows only the reference
+            evaluation = self._failed(spec, progress, self._verdict_of(fault))
+        except ReferenceFailed as failed:
+            evaluation = self._failed(spec, progress, _reference_verdict(failed))
+        except WorkerFailed as failure:
+            # The bench's own worker: the kernel may end it for want of memory. A new one serves the next request.
+            self._forget(spec)
+            ours = Verdict("unstable", f"the problem's own worker failed ({failure}); evaluate again")
+            evaluation = self._failed(spec, progress, ours)
         self.nursery.refill(spec.limits)
         if evaluation.status != "unstable":
             if len(self.verdicts) >= VERDICTS_KEPT:
@@ -168,6 +178,11 @@ class Judge:
             except ReferenceFailed as failed:
                 raise _reference_verdict(failed) from failed
         return self.benches[key]
+
+    def _forget(self, spec: EvaluationSpec) -> None:
+        bench = self.benches.pop(reference_spec(spec), None)
+        if bench is not None:
+            bench.close()
 
     def _build(self, spec: EvaluationSpec, bench: Bench, source: str, progress: Progress) -> bytes | None:
         try:

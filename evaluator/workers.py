@@ -23,7 +23,7 @@ from evaluator.sandbox import Mounts, environment, jailed, python_trees
 
 SCRIPT = Path(__file__).with_name("worker.py")
 INSIDE = "/opt/worker.py"
-POISON = 0x7F  # as every byte: a NaN in float32 and float64, a large number in integers
+POISON = 0x7F  # as every byte: near the largest finite number in float32 and float64, large in integers
 IMPORT_SECONDS = 120.0
 
 Outcome = Literal["done", "failed", "gone", "timeout", "unstoppable"]
@@ -192,6 +192,8 @@ class Worker:
             raise WorkerFailed("failed", self.channel.failure())
         if byte == b"":
             raise WorkerFailed("gone", Report(), self.exit_text())
+        if byte != b"d":
+            raise WorkerFailed("failed", Report(message="the worker sent a byte outside the protocol"))
         raise WorkerFailed("unstoppable", Report(message="its threads could not be stopped after the answer"))
 
     def captured(self) -> list[torch.Tensor]:
