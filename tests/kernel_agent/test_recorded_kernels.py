@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,11 @@ HONEST = [
 ]
 BROKEN = ["bias_gelu_residual/02_undeclared_stride", "gated_recurrence/02_undeclared_tanh"]
 WRONG = ["bias_gelu_residual/04_lost_residual", "gated_recurrence/03_state_in_place"]
-CHEATS = ["bias_gelu_residual/06_remembered_answers", "gated_recurrence/07_slow_clock"]
+CHEATS = [
+    "bias_gelu_residual/06_remembered_answers",
+    "gated_recurrence/07_slow_clock",
+    "gated_recurrence/09_late_states",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +111,20 @@ def test_remembered_answers_are_right_until_the_input_changes_in_place() -> None
     assert pair.error(x) < 2e-6
     x.copy_(torch.randn_like(x))
     assert pair.error(x) > 0.1
+
+
+def test_late_states_are_not_there_when_forward_returns() -> None:
+    pair = Pair(CHEATS[2])
+    pair.new_weights()
+    (x,) = pair.get_inputs()
+    late = pair.kernel(x)
+    at_once = late.clone()
+    deadline = time.monotonic() + 10
+    while not late[-1].all() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not at_once.any()
+    expected = pair.model(x)
+    assert torch.allclose(late, expected, atol=1e-4)
 
 
 def test_the_slow_clock_slows_the_clock_of_its_own_process() -> None:

