@@ -22,7 +22,7 @@ DESCRIPTION_BYTES = 4 << 20
 YARDSTICK_INPUTS = 8
 NULL_CALLS = 16
 CONTROL_SECONDS = 600.0
-CONTROL_TRIES = 3
+CONTROL_TRIES = 2
 CONTROL_FAILED = 0.05
 """|ln ratio| of an A/A beyond which this host cannot be measured on at the moment."""
 

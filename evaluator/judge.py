@@ -157,15 +157,6 @@ class Judge:
         finally:
             gc.enable()
         progress.phase("measure")
-        bench.ensure_control()
-        progress.phase("control")
-        if not bench.control_ok:
-            assert bench.control is not None
-            raise Verdict(
-                "unstable",
-                f"this machine is too noisy at the moment: the reference against itself gave {bench.control.ratio:.3f} "
-                f"(half-width {bench.control.half_width:.1%}); evaluate again when it is quieter",
-            )
         return self._score(spec, bench, progress, incumbent is not None)
 
     def _bench(self, spec: EvaluationSpec) -> Bench:
@@ -280,16 +271,15 @@ class Judge:
         last = len(rounds[0].pairs[0][0]) - 1 if rounds[0].pairs[0] else (2 if three else 1)
         logs = [m for r in rounds for m in r.log_ratios(0, last)]
         screen = spec.purpose == "screen"
+        _steady(timing.estimate(logs, looked=screen))
+        self._controlled(bench, progress)
         now = timing.estimate(logs, bench.between_sd, len(rounds), looked=screen)
+        _steady(now)
         reference = statistics.mean(r.median_seconds(0) for r in rounds)
         candidate = statistics.mean(r.median_seconds(last) for r in rounds)
         self._floor(bench, candidate)
         solo = statistics.mean(r.solo_seconds for r in rounds if r.solo_seconds)
         progress.drift = reference / solo - 1
-        if now.half_width > timing.UNSTABLE_HALF_WIDTH:
-            raise Verdict(
-                "unstable", f"the interval stayed at ±{now.half_width:.0%} after {now.rounds} rounds; evaluate again"
-            )
         speedup, low, high = now.ratio, now.low, now.high
         if progress.drift > DRIFT:
             # The reference ran slower beside the candidate than alone: score by the slower of the two stories.
@@ -334,6 +324,18 @@ class Judge:
             seconds=progress.seconds(),
             evidence=progress.evidence(self.threads),
         )
+
+    def _controlled(self, bench: Bench, progress: Progress) -> None:
+        """No number is believed of a machine on which the reference differs from itself."""
+        bench.ensure_control()
+        progress.phase("control")
+        if not bench.control_ok:
+            assert bench.control is not None
+            raise Verdict(
+                "unstable",
+                f"this machine is too noisy at the moment: the reference against itself gave {bench.control.ratio:.3f} "
+                f"(half-width {bench.control.half_width:.1%}); evaluate again when it is quieter",
+            )
 
     def _floor(self, bench: Bench, candidate_seconds: float) -> None:
         n_bytes = sum(s.bytes for s in bench.description.outputs)
@@ -401,6 +403,13 @@ def _reference_verdict(failed: ReferenceFailed) -> Verdict:
     errors = tuple(t for t in (report.message, report.detail) if t)
     status: Status = "skipped_oom_reference" if report.kind == "out_of_memory" else "reference_error"
     return Verdict(status, f"the problem's own model failed: {report.message or failure.exit_text}", errors)
+
+
+def _steady(now: timing.Estimate) -> None:
+    if now.half_width > timing.UNSTABLE_HALF_WIDTH:
+        raise Verdict(
+            "unstable", f"the interval stayed at ±{now.half_width:.0%} after {now.rounds} rounds; evaluate again"
+        )
 
 
 def _in_words(speedup: float, low: float, high: float, accepted: bool | None) -> str:
