@@ -63,16 +63,19 @@ def read_candidate(path: Path) -> str:
 
     try:
         # Without O_NONBLOCK a FIFO that nobody writes would hold the command for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {path}; name a candidate: a Python file that defines ModelNew") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             raise UsageError(f"{path} is {_kind(mode)}, not a file; name a Python file that defines ModelNew")
-        data = file.read(MOST_BYTES + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > MOST_BYTES:
         raise UsageError(f"{path} is larger than {MOST_BYTES} bytes; a candidate is one source file")
     try:

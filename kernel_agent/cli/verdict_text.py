@@ -28,7 +28,8 @@ def verdict_text(verdict: Evaluation, problem_id: str) -> str:
     rows.append(("seconds", _seconds(verdict)))
     lines += [f"{name:<10}{value}" for name, value in rows]
     for error in verdict.errors:
-        lines += ["", *error.strip().splitlines()[:ERROR_LINES]]
+        if error.strip() not in verdict.reason:
+            lines += ["", *error.strip().splitlines()[:ERROR_LINES]]
     return "\n".join(lines)
 
 
