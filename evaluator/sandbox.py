@@ -63,12 +63,17 @@ class Limits:
     file_size: int | None = 1 << 30
     open_files: int = 1024
 
-    def prefix(self) -> list[str]:
+    def outside(self) -> list[str]:
         words = ["prlimit", "--core=0", f"--nofile={self.open_files}"]
-        for flag, value in (("as", self.address_space), ("nproc", self.processes), ("fsize", self.file_size)):
+        for flag, value in (("as", self.address_space), ("fsize", self.file_size)):
             if value is not None:
                 words.append(f"--{flag}={value}")
         return [*words, "--"]
+
+    def inside(self) -> list[str]:
+        """Set in the jail's own user namespace, where nothing else counts: outside, every process and thread that
+        this user has on the host does, and a desktop's few hundred would leave none to start the jail with."""
+        return [] if self.processes is None else ["prlimit", f"--nproc={self.processes}", "--"]
 
 
 @dataclass(frozen=True)
@@ -158,8 +163,8 @@ def environment(threads: int, extra: dict[str, str] | None = None) -> dict[str, 
 def jailed(level: str, mounts: Mounts, limits: Limits, command: Sequence[str]) -> list[str]:
     """The whole command line that runs ``command`` at ``level``."""
     if level == "none":
-        return [*limits.prefix(), *command]
-    words = [*limits.prefix(), *bubblewrap(mounts), "--", *command]
+        return [*limits.outside(), *command]
+    words = [*limits.outside(), *bubblewrap(mounts), "--", *limits.inside(), *command]
     if level == "uid+bubblewrap":
         words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs", *words]
     return words

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -17,9 +19,19 @@ def judge_of(evaluator: LocalEvaluator) -> psutil.Process:
     return found[0]
 
 
+def living(pids: Iterable[int]) -> list[int]:
+    """Of ``pids`` those that are there and no zombies."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != "zombie":
+                found.append(pid)
+    return found
+
+
 def below(pid: int) -> list[int]:
     """Live descendants, zombies left out."""
-    return [p for p in descendants(pid) if psutil.pid_exists(p) and psutil.Process(p).status() != "zombie"]
+    return living(descendants(pid))
 
 
 def alive(marker: str) -> list[int]:

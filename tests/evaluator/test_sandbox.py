@@ -243,6 +243,40 @@ print(json.dumps({
     assert found == {"memory": "MemoryError", "file": "EFBIG", "files": "EMFILE"}
 
 
+CROWD = """
+import subprocess, sys
+crowd = [subprocess.Popen(["sleep", "60"]) for _ in range(60)]
+try:
+    done = subprocess.run(sys.argv[1:], capture_output=True, text=True, timeout=30)
+    print(done.stdout, done.stderr)
+finally:
+    for p in crowd:
+        p.kill()
+"""
+
+
+def test_a_users_other_processes_do_not_use_up_the_jails(level: str) -> None:
+    """An ordinary user has hundreds of threads on a desktop; the cap on a jail's is for the jail's own."""
+    body = "i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done; echo all"
+    command = jailed("bubblewrap", Mounts(), Limits(processes=40), ["/bin/sh", "-c", body + " 2>&1"])
+    small = jailed("bubblewrap", Mounts(), Limits(processes=40), ["/bin/echo", "inside"])
+    drop = ["setpriv", "--reuid=31337", "--regid=31337", "--clear-groups"] if os.getuid() == 0 else []
+    found = [
+        subprocess.run(
+            [*drop, "/usr/bin/env", "python3", "-c", CROWD, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"PATH": "/usr/bin:/bin"},
+            check=False,
+        ).stdout
+        for words in (small, command)
+    ]
+    assert "inside" in found[0], (level, found)
+    assert "all" not in found[1], "the cap holds inside"
+    assert "fork" in found[1]
+
+
 # -- finding a jail ---------------------------------------------------------------------------------------------
 
 
