@@ -13,7 +13,15 @@ from evaluator.workers import Nursery
 from problems.model import Problem
 from tests.evaluator.sources import problem
 
-LIMITS = Limits(build_seconds=90, load_seconds=10, first_call_seconds=6, call_seconds=6, search_seconds=3)
+LIMITS = Limits(
+    build_seconds=90,
+    load_seconds=8,
+    first_call_seconds=5,
+    call_seconds=5,
+    search_seconds=3,
+    processes=96,
+    scratch_bytes=256 << 20,
+)
 TRIES = 3
 
 Judged = Callable[..., Evaluation]

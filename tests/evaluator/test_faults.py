@@ -1,0 +1,191 @@
+"""Candidates that fail: each gets the status and the words that help its author, and nothing is left behind."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from evaluator.model import Status
+from evaluator.pool import LocalEvaluator
+from tests.evaluator.conftest import LIMITS, Judged
+from tests.evaluator.processes import alive, below, judge_of
+from tests.evaluator.sources import ANSWER, EAGER, HEAD, PROBLEM, candidate, problem
+
+SLEEPER = "tests-evaluator-sleeper"
+
+FAULTS: dict[str, tuple[str, Status, str]] = {
+    "no python": ("def forward(:\n", "compile_error", "line 1"),
+    "a null byte": ("x = 1\0", "compile_error", "null"),
+    "no ModelNew": ("class Other: pass\n", "load_error", "defines no ModelNew"),
+    "no module": (
+        "class ModelNew:\n    def __init__(self, n): pass\n    def forward(self, x): return x\n",
+        "weights_not_transferable",
+        "load_state_dict",
+    ),
+    "raises in import": ("raise ValueError('at import')\n", "load_error", "at import"),
+    "raises in forward": (candidate("raise ValueError('in forward')"), "runtime_error", "in forward"),
+    "wrong shape": (candidate(f"return {ANSWER}[:, :5]"), "wrong_shape", "(512, 5)"),
+    "wrong dtype": (candidate(f"return {ANSWER}.double()"), "wrong_dtype", "float64"),
+    "a tuple": (candidate(f"return ({ANSWER},)"), "wrong_shape", "(tensor)"),
+    "no tensor": (candidate("return 'done'"), "wrong_shape", "str"),
+    "NaN": (candidate(f"y = {ANSWER}; y[3, 3] = float('nan'); return y"), "non_finite", "NaN"),
+    "zeros": (candidate("return torch.zeros_like(x)"), "incorrect", "typical error"),
+    "a constant": (candidate("return torch.full_like(x, 0.28)"), "incorrect", "typical error"),
+    "the input": (candidate("return x"), "incorrect", "typical error"),
+    "exits after printing": (
+        candidate('import os; print(\'{"status": "correct"}\', flush=True); os._exit(0)'),
+        "crashed",
+        "exit code 0",
+    ),
+    "exits in import": ("import os; os._exit(0)\n", "crashed", "exit code 0"),
+    "SystemExit": (candidate("raise SystemExit(0)"), "runtime_error", "SystemExit"),
+    "SIGSEGV": (candidate("import ctypes; ctypes.string_at(0)"), "crashed", "SIGSEGV"),
+    "SIGKILL": (candidate("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), "crashed", "SIGKILL"),
+    "hangs in import": ("import time; time.sleep(1000)\n", "timeout", "loaded"),
+    "hangs in forward": (candidate("while True: pass"), "timeout", "in forward"),
+    "stops itself": (candidate("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"), "timeout", "in forward"),
+    "eats memory": (candidate("return x.new_zeros(1 << 36)"), "out_of_memory", ""),
+    "other parameter names": (
+        EAGER.replace("self.linear", "self.other"),
+        "weights_not_transferable",
+        "other.bias",
+    ),
+    "a parameter of another shape": (
+        EAGER.replace("nn.Linear(features, features)", "nn.Linear(features, 2 * features)"),
+        "weights_not_transferable",
+        "another shape",
+    ),
+    "mutates its input": (candidate(f"y = {ANSWER}; x.zero_(); return y"), "mutated_input", "copy"),
+    "2 GB in /tmp": (
+        candidate("open('/tmp/big', 'wb').write(bytes(1 << 31))"),
+        "runtime_error",
+        "OSError",
+    ),
+    "2 GB in /dev/shm": (
+        candidate("open('/dev/shm/big', 'wb').write(bytes(1 << 31))"),
+        "runtime_error",
+        "OSError",
+    ),
+    "forks 400": (
+        candidate(
+            """
+            import os, time
+            for _ in range(400):
+                if os.fork() == 0:
+                    time.sleep(100)
+            return x
+            """
+        ),
+        "runtime_error",
+        "BlockingIOError",
+    ),
+    "fork bomb": (
+        candidate(
+            """
+            import os
+            while True:
+                try:
+                    os.fork()
+                except OSError:
+                    pass
+            """
+        ),
+        "timeout",
+        "in forward",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_has_its_status(judged: Judged, name: str) -> None:
+    source, status, words = FAULTS[name]
+    evaluation = judged(source)
+    assert evaluation.status == status, evaluation.reason
+    assert words in evaluation.reason + " ".join(evaluation.errors)
+    assert evaluation.speedup is None
+
+
+def test_everything_a_stubborn_candidate_started_is_gone_in_time(judged: Judged) -> None:
+    judged("raise ValueError\n")  # the bench stands, so that only the load is timed
+    source = candidate(
+        f"return {ANSWER}",
+        init=f"""
+        import os, signal, subprocess, sys, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for _ in range(3):
+            if os.fork() == 0:
+                os.setsid()
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                if os.fork() == 0:
+                    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)", "{SLEEPER}"])
+        time.sleep(1000)
+        """,
+    )
+    start = time.monotonic()
+    evaluation = judged(source)
+    seconds = time.monotonic() - start
+    assert evaluation.status == "timeout"
+    assert evaluation.seconds.total < LIMITS.load_seconds + 6  # 2 s for the end, the rest to start two workers
+    assert not alive(SLEEPER), f"still there after {seconds:.1f} s"
+    assert judged("import nothing_of_that_name\n").status == "load_error"
+
+
+def test_the_judge_keeps_nothing_of_a_candidate(judged: Judged, evaluator: LocalEvaluator) -> None:
+    judged("raise ValueError('first')\n")
+    judge = judge_of(evaluator)
+    before = (judge.num_fds(), len(below(judge.pid)))
+    for n in range(10):
+        judged(f"raise ValueError({n})\n")
+    assert (judge.num_fds(), len(below(judge.pid))) == before
+
+
+def test_benches_that_come_and_go_leave_no_descriptor(judged: Judged, evaluator: LocalEvaluator) -> None:
+    # An oracle that cannot run in float64 is set up twice; both set-ups must close what they opened.
+    single = PROBLEM.replace("return F.gelu(self.linear(x))", "return F.gelu(self.linear(x.float()))")
+    texts = [PROBLEM, single, PROBLEM + "# another\n"]
+    counts: list[int] = []
+    for _ in range(2):
+        for text in texts:
+            assert judged(f"raise ValueError({len(counts)})\n", problem(text)).status == "load_error"
+        counts.append(judge_of(evaluator).num_fds())
+    assert counts[0] == counts[1]
+
+
+def test_control_sequences_do_not_reach_a_reader(judged: Judged) -> None:
+    evaluation = judged(candidate(r"print('\x1b[2Jgone'); raise ValueError('\x1b[2J\x1b]0;title\x07')"))
+    text = evaluation.reason + "".join(evaluation.errors) + evaluation.evidence.log
+    assert evaluation.status == "runtime_error"
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_a_compiler_error_is_shown_with_its_line(judged: Judged) -> None:
+    source = candidate(
+        "return lib.f(x)",
+        top='''
+        from torch.utils.cpp_extension import load_inline
+        CPP = """
+        #include <torch/csrc/utils/pybind.h>
+        #include <ATen/core/Tensor.h>
+        at::Tensor f(at::Tensor x) { return not_declared(x); }
+        """
+        lib = load_inline(name="broken", cpp_sources=CPP, functions=["f"], no_implicit_headers=True)
+        ''',
+    )
+    evaluation = judged(source)
+    assert evaluation.status == "compile_error"
+    assert "not_declared" in evaluation.errors[0]
+    assert "error:" in evaluation.errors[0]
+
+
+def test_ten_times_the_log_is_survived(judged: Judged) -> None:
+    evaluation = judged(candidate("print('x' * 100_000_000, flush=True); return x"))
+    assert evaluation.status in ("runtime_error", "incorrect")
+    assert len(evaluation.evidence.log) <= 5000
+
+
+def test_a_missing_module_is_named(judged: Judged) -> None:
+    evaluation = judged(HEAD + "import no_such_module_here\n")
+    assert evaluation.status == "load_error"
+    assert "no_such_module_here" in evaluation.reason
