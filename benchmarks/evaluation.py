@@ -1,0 +1,60 @@
+"""How long a verdict takes once the evaluator is warm and the candidate is built."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from importlib.resources import files
+from pathlib import Path
+
+from benchmarks.table import Row
+from evaluator.model import EvaluationSpec, Purpose
+from evaluator.pool import LocalEvaluator
+from problems.catalog import Catalog
+
+RUNS = 10
+THINK_SECONDS = 3.0
+"""Between requests, as an agent thinks: spares are refilled then."""
+SEARCH_LIMIT, CONFIRM_LIMIT = 4.0, 7.0
+KERNELS = {
+    "bundled/bias_gelu_residual": "bias_gelu_residual/07_fused_product.py",
+    "bundled/gated_recurrence": "gated_recurrence/06_batch_over_cores.py",
+}
+
+
+def seconds(evaluator: LocalEvaluator, problem_id: str, purpose: Purpose) -> tuple[list[float], list[float]]:
+    """Wall seconds of warm evaluations, and of their measured part."""
+    problem = Catalog().get(problem_id)
+    kernel = (files("kernel_agent.recordings") / "kernels" / KERNELS[problem_id]).read_text()
+    walls, measured = [], []
+    for n in range(RUNS + 1):
+        # A comment makes it another candidate with the same extension, which is built once more and then found.
+        spec = EvaluationSpec(problem=problem, source=f"{kernel}\n# {purpose} {n}\n", purpose=purpose)
+        time.sleep(THINK_SECONDS)
+        start = time.monotonic()
+        evaluation = evaluator.evaluate(spec)
+        if n and evaluation.status == "correct":
+            built = evaluation.build.seconds if evaluation.build else 0.0
+            walls.append(time.monotonic() - start - built - evaluation.seconds.control)
+            measured.append(evaluation.seconds.measure)
+    return walls, measured
+
+
+def run() -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder, LocalEvaluator(Path(folder)) as evaluator:
+        for problem_id in KERNELS:
+            for purpose, limit in (("screen", SEARCH_LIMIT), ("promote", CONFIRM_LIMIT)):
+                walls, _ = seconds(evaluator, problem_id, purpose)  # type: ignore[arg-type]
+                median = statistics.median(walls) if walls else float("inf")
+                worst = max(walls, default=float("inf"))
+                rows.append(
+                    Row(
+                        f"{problem_id}, {purpose}: seconds a warm evaluation, build and control apart",
+                        f"<= {limit:g} s",
+                        f"median {median:.2f} s, worst {worst:.2f} s of {len(walls)}",
+                        median <= limit,
+                    )
+                )
+    return rows
