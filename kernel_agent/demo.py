@@ -42,8 +42,12 @@ def demo() -> Demo:
 
 def _provenance(recordings: Mapping[str, Recording]) -> tuple[str, ...]:
     return tuple(
-        plain_line(
-            f"{problem}: {len(recording.turns)} {recording.header.provenance} answers of {recording.header.model}"
-        )
+        plain_line(f"{problem}: {len(recording.turns)} answers, {_origin(recording)}")
         for problem, recording in sorted(recordings.items())
     )
+
+
+def _origin(recording: Recording) -> str:
+    if recording.header.provenance == "scripted":
+        return "scripted: written by hand, not by a model"
+    return f"recorded from {recording.header.model}"

@@ -54,7 +54,10 @@ def status(
 
 
 def stop(context: typer.Context, campaign: CampaignId, as_json: Json = False) -> None:
-    """Ask a running campaign to stop: no further model call is made, and everything so far is kept."""
+    """Ask a running campaign to stop.
+
+    No further model call is made, and everything so far is kept.
+    """
     from kernel_agent.cli.documents import StatusDocument
     from kernel_agent.cli.ownership import settle_if_abandoned
     from kernel_agent.errors import UsageError
@@ -90,7 +93,10 @@ def resume(
     record: Record = None,
     as_json: Json = False,
 ) -> None:
-    """Go on with a stopped, failed or killed campaign, under its own caps or under new ones."""
+    """Go on with a campaign that stopped, failed or was killed.
+
+    Under its own caps, or under those given here.
+    """
     from kernel_agent.cli.evaluate import require_jail
     from kernel_agent.cli.foreground import conclude, keep_recordings, leave, run_watched
     from kernel_agent.cli.launch import ENGINE_BUSY_SECONDS, check_recording_folder, plan

@@ -14,7 +14,10 @@ SECONDS_EXPECTED = "about four minutes on two cores"
 
 
 def demo(context: typer.Context, isolation: Isolation = "jail", as_json: Json = False) -> None:
-    """Optimize two bundled problems: answers are played from recordings, every measurement is real."""
+    """Optimize two bundled problems, without key or network.
+
+    The answers are played from recordings; every measurement is real.
+    """
     from kernel_agent.campaign import chosen_problems, create, resolve_settings
     from kernel_agent.cli.documents import DemoDocument
     from kernel_agent.cli.evaluate import require_jail

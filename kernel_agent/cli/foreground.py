@@ -12,6 +12,7 @@ from types import FrameType
 import typer
 from rich.console import Console
 
+from evaluator.model import EvaluatorError
 from evaluator.pool import LocalEvaluator
 from kernel_agent.cli.failures import FAILED, INTERRUPTED
 from kernel_agent.engine.local import LocalEngine
@@ -88,7 +89,13 @@ def run_watched(store: Store, settings: Settings, campaign: Campaign, parallel: 
                 engine.interrupt()
             work.join()
             evaluator.close()
-    return work.result()
+    try:
+        return work.result()
+    except EvaluatorError:
+        if not asked.count:
+            raise
+        # We closed the evaluator under a session that waited for it: that is the interruption, not a failure.
+        return store.campaign(campaign.id)
 
 
 def _until_done(

@@ -18,7 +18,7 @@ SAID_CHARACTERS = 300
 
 
 def gpus(as_json: Json = False) -> None:
-    """List this machine's GPUs and the profiles that kernels can be written for."""
+    """List this machine's GPUs and the known profiles."""
     from gpu_profiles.detect import devices
     from gpu_profiles.loader import profiles
     from kernel_agent.cli.documents import GpusDocument
@@ -50,9 +50,9 @@ def doctor(
     api_key_env: ApiKeyEnv = None,
     as_json: Json = False,
 ) -> None:
-    """Say what works here, what is missing and how to mend it. With --model: ask it one cheap question, too.
+    """Say what works here and how to mend the rest.
 
-    Exits with 1 when campaigns on this machine's CPU cannot run, or the model did not answer.
+    With --model: ask it for one cheap tool call, too. Exits with 1 when campaigns on this machine's CPU cannot run, or the model did not answer.
     """
     from kernel_agent.cli.documents import DoctorDocument
     from kernel_agent.doctor import examine

@@ -28,7 +28,7 @@ def report(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to; stdout without.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a campaign achieved and what it took, running or not."""
+    """Say what a campaign achieved and what it took."""
     from kernel_agent.report import campaign_report
 
     with invocation.of(context).store() as store:
@@ -51,7 +51,10 @@ def export(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an earlier export of this one.")],
     as_json: Json = False,
 ) -> None:
-    """Write the best kernel of each problem as a folder that stands alone, with a script that checks it."""
+    """Write each problem's best kernel as a folder that stands alone.
+
+    With a script that checks and times it again.
+    """
     from kernel_agent.export import export_campaign
 
     with invocation.of(context).store() as store:
@@ -79,7 +82,10 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 8765,
 ) -> None:
-    """Serve the dashboard and its API until interrupted. KERNEL_AGENT_TOKEN fixes the token for programs."""
+    """Serve the dashboard and its API until interrupted.
+
+    KERNEL_AGENT_TOKEN fixes the token, for programs.
+    """
     from kernel_agent.errors import KernelAgentError
 
     found = importlib.metadata.entry_points(group=DASHBOARD_GROUP, name="serve")
