@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openhands.tools.terminal.utils.command import split_bash_commands
 
 import kernel_agent
 from compaction.tokens import TokenCounter
@@ -139,6 +140,14 @@ def test_commands_fit_the_width_of_a_terminal(problem_id: str, demo: dict[str, R
     for tool, a in calls(demo[problem_id]):
         if tool == "terminal":
             assert max(map(len, a["command"].splitlines())) <= 76, a["command"]
+
+
+@pytest.mark.parametrize("problem_id", SUBMITTED)
+def test_the_terminal_takes_each_command_as_one(problem_id: str, demo: dict[str, Recording]) -> None:
+    """It refuses several at once, as lines that are not joined would be."""
+    for tool, a in calls(demo[problem_id]):
+        if tool == "terminal":
+            assert len(split_bash_commands(a["command"])) == 1, a["command"]
 
 
 def test_a_script_is_refused_where_its_session_would_fail() -> None:

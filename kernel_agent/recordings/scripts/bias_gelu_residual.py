@@ -34,7 +34,7 @@ with torch.no_grad():
 END"""
 
 VECTORS = """\
-FLAGS="-O3 -march=native -fno-math-errno -fopt-info-vec-optimized"
+FLAGS="-O3 -march=native -fno-math-errno -fopt-info-vec-optimized" &&
 for f in std::erf std::sqrt; do
   echo "== $f"
   g++ $FLAGS -x c++ -c -o /dev/null - <<END

@@ -1,7 +1,7 @@
 """What agents of both sessions run."""
 
 MACHINE = """\
-nproc
+nproc &&
 g++ -march=native -dM -E -x c++ /dev/null |
   grep -E '__(AVX2|AVX512F|FMA)__'"""
 
