@@ -11,7 +11,7 @@ from pathlib import Path
 
 from evaluator.pool import Evaluator
 from kernel_agent.engine.attempts import Attempts
-from kernel_agent.engine.supervisor import LEASE_SECONDS, Outcome, SessionSupervisor
+from kernel_agent.engine.supervisor import FRUITLESS_STARTS, LEASE_SECONDS, Outcome, SessionSupervisor
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.gateway.app import Gateway
 from kernel_agent.model import Campaign, CampaignState, Session
@@ -29,6 +29,7 @@ class LocalEngine:
 
     def __init__(self, store: Store, home: Path, evaluator: Evaluator, parallel: int = 1) -> None:
         self._store, self._home, self._evaluator, self._parallel = store, home, evaluator, parallel
+        self.fruitless_starts = FRUITLESS_STARTS
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self._gateway = Gateway(store)
         self._interrupted = threading.Event()
@@ -84,7 +85,7 @@ class LocalEngine:
             base_url = self._gateway.register(session.id, upstream, campaign.settings.price, campaign.settings)
             refusal = partial(self._gateway.last_refusal, session.id)
             supervisor = SessionSupervisor(
-                self._store, campaign, session, fence, attempts, self._home, base_url, refusal
+                self._store, campaign, session, fence, attempts, self._home, base_url, refusal, self.fruitless_starts
             )
             with self._lock:
                 self._supervisors[session.id] = supervisor

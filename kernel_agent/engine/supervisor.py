@@ -66,11 +66,13 @@ class SessionSupervisor:
         home: Path,
         base_url: str,
         last_refusal: Callable[[], Refusal | None],
+        fruitless_starts: int = FRUITLESS_STARTS,
     ) -> None:
         self._store, self._campaign, self._session, self._fence = store, campaign, session, fence
         self._attempts, self._base_url, self._last_refusal = attempts, base_url, last_refusal
         self.folder = home / "campaigns" / campaign.id / session.id
         self.workspace, self.state = self.folder / "workspace", self.folder / "state"
+        self._fruitless_starts = fruitless_starts
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._ended: Ended | None = None
@@ -85,7 +87,7 @@ class SessionSupervisor:
         self._prepare_folders()
         fruitless, steps = 0, self._store.session(self._session.id).steps
         with self._heartbeat():
-            while fruitless < FRUITLESS_STARTS:
+            while fruitless < self._fruitless_starts:
                 code = self._live()
                 if self._ended is not None:
                     return self._outcome(self._ended)
@@ -98,7 +100,7 @@ class SessionSupervisor:
                     self._campaign.id, "session.restarted", self._session.id, {"exit_code": code, "steps": steps}
                 )
         log = self._log_tail()
-        return Outcome("failed", f"its process died {FRUITLESS_STARTS} times without a step in between: {log}")
+        return Outcome("failed", f"its process died {self._fruitless_starts} times without a step in between: {log}")
 
     def stop(self) -> None:
         """End the process at once. Everything up to its last complete step is kept."""
