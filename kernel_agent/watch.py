@@ -16,7 +16,7 @@ from kernel_agent.report import session_label
 from kernel_agent.store.repository import Store
 
 PAGE = 500
-HYPOTHESIS_CHARACTERS = 60
+HYPOTHESIS_CHARACTERS = 100
 
 
 class Watch(Protocol):

@@ -52,7 +52,8 @@ def doctor(
 ) -> None:
     """Say what works here and how to mend the rest.
 
-    With --model: ask it for one cheap tool call, too. Exits with 1 when campaigns on this machine's CPU cannot run, or the model did not answer.
+    With --model: ask it for one cheap tool call, too. Exits with 1 when campaigns on this machine's CPU cannot run,
+    or the model did not answer.
     """
     from kernel_agent.cli.documents import DoctorDocument
     from kernel_agent.doctor import examine

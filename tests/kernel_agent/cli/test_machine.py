@@ -65,11 +65,17 @@ def test_doctor_looks_at_everything(run: Run, home: Path) -> None:
     assert all(check["remedy"] for check in found.values() if check["state"] == "failed")
 
 
-def test_doctor_finds_a_missing_compiler_and_a_refusing_jail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    check = doctor.compiler()
-    assert (check.state, check.found) == ("failed", "not found")
-    assert "no-such-compiler" in check.remedy
+def test_doctor_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for check, package in ((doctor.compiler(), "g++"), (doctor.git(), "git"), (doctor.browser(), "chromium")):
+        assert (check.state == "ok", check.found) == (False, "not found")
+        assert f"apt-get install {package}" in check.remedy
+
+
+def test_doctor_warns_of_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(tmp_path) in doctor.disk(tmp_path / "not" / "there").found
+    monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 1 << 60)
+    assert doctor.disk(tmp_path).state == "warning"
 
 
 def test_doctor_finds_the_newest_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
