@@ -107,6 +107,8 @@ class Judge:
             return known
         progress = Progress(spec, self.level)
         try:
+            parse(spec.source)
+            # A build is heavy work too, and on this target it would disturb whoever measures: it takes the lease.
             with device_lease("cpu"):
                 progress.phase("queue")
                 evaluation = self._evaluate(spec, progress)
@@ -138,7 +140,6 @@ class Judge:
     # -- the road of one verdict --------------------------------------------------------------------------------
 
     def _evaluate(self, spec: EvaluationSpec, progress: Progress) -> Evaluation:
-        parse(spec.source)
         bench = self._bench(spec)
         progress.bench = bench
         progress.flags += bench.flags
