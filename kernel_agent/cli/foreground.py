@@ -62,12 +62,17 @@ class _Interruption:
     @contextmanager
     def caught(self) -> Iterator[None]:
         """Signals counted within the block. A second one must not end us either: that would leave orphans."""
-        before = {number: signal.signal(number, self) for number in ENDING_SIGNALS}
+        before = {number: signal.signal(number, self) for number in ENDING_SIGNALS if not _is_nohup(number)}
         try:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _is_nohup(number: signal.Signals) -> bool:
+    """Whoever started us asked for the end of the terminal to be ignored."""
+    return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 def run_watched(store: Store, settings: Settings, campaign: Campaign, parallel: int, console: Console) -> Campaign:

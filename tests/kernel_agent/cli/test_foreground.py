@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -43,6 +43,19 @@ def living(home: Path) -> list[str]:
     return found
 
 
+@contextmanager
+def launched(recording: Path, problem: Path, said: Path) -> Iterator[subprocess.Popen[str]]:
+    """``launch`` in a process of its own, writing to ``said``; killed if the test fails."""
+    command = [sys.executable, "-m", "kernel_agent.cli", "launch", "--problems", str(problem)]
+    command += ["--model", f"replay:{recording}", "--compaction", "cliff:16k"]
+    with said.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
 def test_a_campaign_from_launch_to_more_steps(run: Run, home: Path, tiny: Path, tmp_path: Path) -> None:
     recording = write_recording(tmp_path, tiny)
     kept = tmp_path / "kept"
@@ -75,13 +88,8 @@ def test_a_signal_keeps_everything_and_leaves_no_process(
     run: Run, home: Path, tiny: Path, tmp_path: Path, ending: signal.Signals, times: int, moment: str, candidates: int
 ) -> None:
     recording = write_recording(tmp_path, tiny, waits=3)
-    command = [sys.executable, "-m", "kernel_agent.cli", "launch", "--problems", str(tiny)]
-    command += ["--model", f"replay:{recording}", "--compaction", "cliff:16k"]
     said = tmp_path / "said.txt"
-    with (
-        said.open("w") as out,
-        subprocess.Popen(command, stdout=out, stderr=out, text=True, env=dict(os.environ)) as process,
-    ):
+    with launched(recording, tiny, said) as process:
         until(lambda: moment in said.read_text(), process)
         for _ in range(times):
             process.send_signal(ending)
@@ -97,6 +105,21 @@ def test_a_signal_keeps_everything_and_leaves_no_process(
     assert f"resume {campaign['id']}" in text
     [session] = run("status", campaign["id"], "--json").document["sessions"]
     assert session["candidates"] == candidates
+
+
+def test_stop_from_another_process_ends_it_in_order(run: Run, home: Path, tiny: Path, tmp_path: Path) -> None:
+    recording = write_recording(tmp_path, tiny)
+    with launched(recording, tiny, tmp_path / "said.txt") as process:
+        until(lambda: "session running" in (tmp_path / "said.txt").read_text(), process)
+        [campaign] = run("status", "--json").document["campaigns"]
+        result = run("stop", campaign["id"])
+        assert (result.code, "is stopping" in result.out) == (0, True)
+        process.wait(PATIENCE_SECONDS)
+    assert process.returncode == 0
+    document = run("status", campaign["id"], "--json").document
+    assert (document["campaign"]["state"], document["campaign"]["reason"]) == ("stopped", "stopped on request")
+    assert [(s["state"], s["steps"]) for s in document["sessions"]] == [("stopped", 0)]
+    assert living(home) == []
 
 
 def test_bad_input_ends_before_anything_is_stored(run: Run, tiny: Path, tmp_path: Path) -> None:
