@@ -115,6 +115,12 @@ class Tree:
             self.stop_known(max(0.01, deadline - time.monotonic()))
         return False
 
+    def left_running(self) -> bool:
+        """Whether a member appeared since the last walk and is not stopped: begun during a call, it outlives it."""
+        known = set(self.pids)
+        self.walk()
+        return not all(_stopped(pid) for pid in self.pids if pid not in known)
+
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 

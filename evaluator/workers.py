@@ -187,6 +187,9 @@ class Worker:
         stopped = self.tree.stop_known()
         elapsed = (time.perf_counter_ns() - start) / 1e9
         if byte == b"d" and stopped:
+            # Such a process could go on writing its answer while the outputs are captured.
+            if self.tree.left_running():
+                raise WorkerFailed("unstoppable", Report(message="a process that it started ran on after the answer"))
             return elapsed
         if byte == b"e":
             raise WorkerFailed("failed", self.channel.failure())

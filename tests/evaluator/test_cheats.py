@@ -114,14 +114,14 @@ CHEATS: dict[str, Verdict] = {
             f"""
             import os
             self.calls += 1
-            if self.calls == 6 and os.fork() == 0:
+            if 4 <= self.calls <= 12 and os.fork() == 0:
                 while True: pass
             return {ANSWER}
             """,
             init="self.calls = 0",
         ),
-        {"correct", "unstable", "background_work"},
-        "",
+        {"background_work"},
+        "ran on after the answer",
     ),
     "an endless chain of forks": (
         candidate(
