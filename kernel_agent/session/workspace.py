@@ -164,7 +164,10 @@ def write_shell(path: Path, level: str, workspace: str, threads: int) -> None:
         threads, {"HOME": home, "TORCH_EXTENSIONS_DIR": "/tmp/extensions", "TERM": "dumb", "HISTFILE": "/dev/null"}
     )
     command = jailed(
-        level, mounts, Limits(file_size=SHELL_FILE_BYTES), ["env", "-i", *(f"{k}={v}" for k, v in env.items()), "bash"]
+        level,
+        mounts,
+        Limits(file_size=SHELL_FILE_BYTES),
+        ["env", "-i", *(f"{k}={v}" for k, v in env.items()), "bash", "--noediting"],
     )
     path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     path.chmod(0o755)
