@@ -92,7 +92,8 @@ def test_it_never_passes_the_limit_and_keeps_its_ending(status: Status) -> None:
 
 def test_errors_carry_their_place_and_a_known_fix() -> None:
     error = "main.cpp:4:12: error: 'rows' was not declared in this scope\n    4 | for (; i < rows;)\n      |   ^~~~"
-XX
+    screen = verdict("compile_error", "the build failed", (error,))
+    text = feedback.verdict(candidate(), screen, None, None, None, LEFT, 1)
     assert "main.cpp:4:12" in text
     assert "i < rows" in text
     assert "try: declare it" in text
