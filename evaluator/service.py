@@ -7,16 +7,19 @@ It ignores Ctrl-C (its owner decides when it ends) and dies with its owner.
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import socket
 import sys
+import threading
 import traceback
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from evaluator.model import Evaluation, EvaluationSpec, EvaluatorError
-from evaluator.processes import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PR_SET_TIMERSLACK, prctl
+from evaluator.processes import PR_SET_CHILD_SUBREAPER, PR_SET_TIMERSLACK, prctl
 
 
 class Reply(BaseModel):
@@ -54,11 +57,17 @@ def serve(control: socket.socket, isolation: str, cache: Path) -> None:
             judge.close()
 
 
+def end_with(owner: int) -> None:
+    """End this process when process ``owner`` has: PR_SET_PDEATHSIG follows the *thread* that asked first."""
+    select.select([os.pidfd_open(owner)], [], [])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_TIMERSLACK, 1)  # sleeps of microseconds are meant as such
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     fd, isolation, cache = sys.argv[1:]
     serve(socket.socket(fileno=int(fd)), isolation, Path(cache))
 
