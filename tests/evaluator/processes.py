@@ -12,9 +12,16 @@ from evaluator.pool import LocalEvaluator
 from evaluator.processes import descendants
 
 
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; none when it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return list(process.cmdline())
+    return []
+
+
 def judge_of(evaluator: LocalEvaluator) -> psutil.Process:
     """The judge's process, found as anybody on the host would find it."""
-    found = [p for p in psutil.Process().children() if str(evaluator.cache_dir) in p.cmdline()]
+    found = [p for p in psutil.Process().children() if str(evaluator.cache_dir) in words_of(p)]
     assert len(found) == 1, found
     return found[0]
 
