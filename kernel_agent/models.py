@@ -20,7 +20,7 @@ from problems.model import Problem
 
 DEFAULT_CONTEXT = 128_000
 DEFAULT_OUTPUT = 16_000
-REPLAY_PRICE = Price(name="nominal replay price", input_usd=0.95, cached_usd=0.16, output_usd=4.00)
+REPLAY_PRICE = Price(name="nominal replay", input_usd=0.95, cached_usd=0.16, output_usd=4.00)
 """Played answers cost nothing; counted at the price of a typical large open model, so that costs have a shape."""
 CONNECT_SECONDS = 5.0
 KEYS: Mapping[str, str] = {

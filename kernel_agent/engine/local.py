@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from evaluator.model import EvaluatorError
 from evaluator.pool import Evaluator
 from kernel_agent.engine.attempts import Attempts
 from kernel_agent.engine.supervisor import FRUITLESS_STARTS, LEASE_SECONDS, Outcome, SessionSupervisor
@@ -17,6 +18,7 @@ from kernel_agent.gateway.app import Gateway
 from kernel_agent.model import Campaign, CampaignState, Session
 from kernel_agent.models import upstream_for
 from kernel_agent.store.repository import SessionOwnedError, Store
+from problems.model import ProblemError
 
 ENDED = ("finished", "stalled")
 
@@ -92,8 +94,9 @@ class LocalEngine:
             if self._interrupted.is_set():
                 supervisor.stop()
             outcome = supervisor.run()
-        except KernelAgentError as error:
-            outcome = Outcome("failed", str(error))
+        except (KernelAgentError, EvaluatorError, ProblemError) as error:
+            interrupted = self._interrupted.is_set()
+            outcome = Outcome("stopped", "interrupted") if interrupted else Outcome("failed", str(error))
         finally:
             self._gateway.revoke(session.id)
             with self._lock:
