@@ -10,7 +10,8 @@ import time
 
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK, PR_SET_CHILD_SUBREAPER = 1, 29, 36
 STOP_POLL_SECONDS = 10e-6
-"""Asleep between looks: a thread that must run to be stopped may need the very core we would spin on."""
+STAT_BYTES = 96
+"""Enough of a stat line to hold the thread's name and state."""
 
 
 def prctl(option: int, value: int) -> None:
@@ -56,16 +57,34 @@ def _tasks(pid: int) -> list[str]:
         return []
 
 
-def _stopped(pid: int) -> bool:
-    for task in _tasks(pid):
+class _Thread:
+    """A thread's state and CPU time, read through files that stay open: opening them costs more than reading."""
+
+    def __init__(self, pid: int, task: str) -> None:
+        folder = f"/proc/{pid}/task/{task}"
+        self._stat = os.open(f"{folder}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with open(f"/proc/{pid}/task/{task}/stat") as f:
-                state = f.read().rpartition(")")[2].split(None, 1)[0]
+            self._schedstat = os.open(f"{folder}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            continue
-        if state not in "TtZX":
-            return False
-    return True
+            os.close(self._stat)
+            raise
+
+    def stopped(self) -> bool:
+        """Stopped, or no more."""
+        try:
+            return os.pread(self._stat, STAT_BYTES, 0).rpartition(b")")[2][1:2] in b"TtZX"
+        except ProcessLookupError:
+            return True
+
+    def cpu_ns(self) -> int:
+        try:
+            return int(os.pread(self._schedstat, STAT_BYTES, 0).split(None, 1)[0])
+        except (ProcessLookupError, IndexError):
+            return 0
+
+    def close(self) -> None:
+        os.close(self._stat)
+        os.close(self._schedstat)
 
 
 class Tree:
@@ -78,6 +97,7 @@ class Tree:
     def __init__(self, root: int, wrapped: bool) -> None:
         self.root, self.wrapped = root, wrapped
         self.pids: list[int] = []
+        self._threads: list[_Thread] = []
         self._seen = ""
 
     def walk(self) -> None:
@@ -87,7 +107,20 @@ class Tree:
             return
         below = descendants(self.root)
         self.pids = below if self.wrapped else [self.root, *below]
+        self._forget_threads()
+        for pid in self.pids:
+            for task in _tasks(pid):
+                with contextlib.suppress(OSError):
+                    self._threads.append(_Thread(pid, task))
         self._seen = newest
+
+    def _forget_threads(self) -> None:
+        for thread in self._threads:
+            thread.close()
+        self._threads.clear()
+
+    def _stopped(self) -> bool:
+        return all(thread.stopped() for thread in self._threads)
 
     def signal(self, number: int) -> None:
         for pid in self.pids:
@@ -95,10 +128,13 @@ class Tree:
                 os.kill(pid, number)
 
     def stop_known(self, seconds: float = 1.0) -> bool:
-        """Stop the members known now and see every thread of them stopped. This part is inside the clock."""
+        """Stop the members known now and see every thread known of them stopped. This part is inside the clock.
+
+        Asleep between looks: a thread that must run to be stopped may need the very core we would spin on.
+        """
         self.signal(signal.SIGSTOP)
         deadline = time.monotonic() + seconds
-        while not all(_stopped(pid) for pid in self.pids):
+        while not self._stopped():
             if time.monotonic() > deadline:
                 return False
             time.sleep(STOP_POLL_SECONDS)
@@ -110,38 +146,30 @@ class Tree:
         while time.monotonic() < deadline:
             before = set(self.pids)
             self.walk()
-            if set(self.pids) <= before and all(_stopped(pid) for pid in self.pids):
+            if set(self.pids) <= before and self._stopped():
                 return True
             self.stop_known(max(0.01, deadline - time.monotonic()))
         return False
 
     def left_running(self) -> bool:
         """Whether a member appeared since the last walk and is not stopped: begun during a call, it outlives it."""
-        known = set(self.pids)
+        if newest_pid() == self._seen:
+            return False
         self.walk()
-        return not all(_stopped(pid) for pid in self.pids if pid not in known)
+        return not self._stopped()
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
         """CPU time of all threads alive, from the scheduler's own account (nanosecond resolution)."""
-        total = 0
-        for pid in self.pids:
-            for task in _tasks(pid):
-                with (
-                    contextlib.suppress(OSError, ValueError, IndexError),
-                    open(f"/proc/{pid}/task/{task}/schedstat") as f,
-                ):
-                    total += int(f.read().split()[0])
-        return total / 1e9
-
-    def thread_count(self) -> int:
-        return sum(len(_tasks(pid)) for pid in self.pids)
+        self.walk()
+        return sum(thread.cpu_ns() for thread in self._threads) / 1e9
 
     def kill(self) -> None:
         """End every member. In a jail, killing its init takes the whole process namespace with it."""
         self._seen = ""
+        self._forget_threads()
         for _ in range(20):
             below = descendants(self.root)
             for pid in [*below, self.root]:
@@ -150,16 +178,3 @@ class Tree:
             if not below:
                 return
             time.sleep(0.005)
-
-
-def kill_strays(keep: set[int]) -> int:
-    """Kill children of this process that belong to no worker (orphans handed to us as subreaper); how many."""
-    me, count = os.getpid(), 0
-    for pid in descendants(me):
-        if pid not in keep:
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                os.kill(pid, signal.SIGKILL)
-                count += 1
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-    return count

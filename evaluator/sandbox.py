@@ -32,6 +32,7 @@ SYSTEM_FILES = (
     "/etc/ld.so.conf.d",
     "/etc/localtime",
     "/etc/nsswitch.conf",
+    "/sys/kernel/mm/transparent_hugepage",
 )
 """Of /etc only what the linker and compiler need: as root, a mapped uid may still read root's files."""
 
@@ -156,6 +157,7 @@ def environment(threads: int, extra: dict[str, str] | None = None) -> dict[str, 
         "MALLOC_TRIM_THRESHOLD_": "8000000000",
         "MALLOC_TOP_PAD_": "268435456",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
     return env | (extra or {})
 
