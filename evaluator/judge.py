@@ -18,13 +18,14 @@ from evaluator.builds import BuildCache, BuildFailed
 from evaluator.contest import Contest, Fault, Player, Rounds
 from evaluator.lease import device_lease
 from evaluator.machine import Sweep, cpu_name, write_bandwidth_bytes_per_s
-from evaluator.model import Build, Evaluation, EvaluationSpec, Evidence, PhaseSeconds, Status
+from evaluator.model import Build, Evaluation, EvaluationSpec, Evidence, PhaseSeconds, Status, reference_candidate
 from evaluator.sandbox import require
 from evaluator.workers import Nursery, Worker, WorkerFailed, physical_cores
 
-SPARES = 2
+SPARES = 3
+"""A build and a screening of one candidate, begun at once."""
 INSTANCES = 2
-CONFIRM_ROUNDS = 12
+CONFIRM_ROUNDS, CONFIRM_PAIRS = 12, 4
 DRIFT = 0.03
 OVERHEAD_SHARE = 0.20
 FLOOR_SHARE = 0.9
@@ -220,7 +221,7 @@ class Judge:
             if spec.purpose == "screen":
                 contest.run(spec.limits.search_seconds)
             else:
-                contest.run(spec.limits.confirm_seconds / INSTANCES, fixed_rounds=CONFIRM_ROUNDS)
+                contest.run(spec.limits.confirm_seconds / INSTANCES, CONFIRM_ROUNDS, CONFIRM_PAIRS)
             progress.log = workers[-1].log_tail()
             for worker in workers[1:]:
                 worker.kill()
@@ -273,6 +274,8 @@ class Judge:
         logs = [m for r in rounds for m in r.log_ratios(0, last)]
         screen = spec.purpose == "screen"
         _steady(timing.estimate(logs, looked=screen))
+        if screen and spec.source == reference_candidate(spec.problem):
+            bench.take_as_control(logs)
         self._controlled(bench, progress)
         now = timing.estimate(logs, bench.between_sd, len(rounds), looked=screen)
         _steady(now)

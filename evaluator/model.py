@@ -83,6 +83,11 @@ class Limits(Frozen):
     scratch_bytes: int = 1 << 30
 
 
+def reference_candidate(problem: Problem) -> str:
+    """The problem's own model as a candidate: judging it is an A/A, and says what eager takes."""
+    return f"{problem.source}\n\nModelNew = Model\n"
+
+
 class EvaluationSpec(Frozen):
     """One request to judge ``source`` against ``problem``."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evaluator.model import Evaluation, EvaluationSpec, Purpose
+from evaluator.model import Evaluation, EvaluationSpec, Purpose, reference_candidate
 from evaluator.pool import Evaluator
 from kernel_agent.engine import feedback
 from kernel_agent.model import Campaign, Candidate, Improvement, Session
@@ -28,7 +28,7 @@ class Attempts:
 
     def baseline(self) -> Evaluation:
         """The reference against itself: what eager takes here."""
-        return self._evaluator.evaluate(self._spec(self._problem.source + "\n\nModelNew = Model\n", "screen", None))
+        return self._evaluator.evaluate(self._spec(reference_candidate(self._problem), "screen", None))
 
     def submit(self, tool_call_id: str, source: str, hypothesis: str) -> str:
         """Judge ``source`` and say how it went. The same tool call of the same step gets the stored verdict."""
