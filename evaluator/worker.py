@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import ctypes
+import glob
+import importlib.util
 import io
 import json
 import linecache
@@ -32,8 +35,29 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-import torch.utils.cpp_extension  # most candidates need it, and a spare has the time
+ANYWHERE = os.sched_getaffinity(0)
+
+
+def load_openmp() -> set[int]:
+    """Load torch's OpenMP runtime alone, which binds this thread to its place; the cores it chose.
+
+    All workers are bound to the same first core, so that importing torch bound would make them wait for each other.
+    """
+    spec = importlib.util.find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in glob.glob(os.path.join(folder, "lib", "libgomp*.so*")):
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(path)
+    return os.sched_getaffinity(0)
+
+
+PLACE = load_openmp()
+os.sched_setaffinity(0, ANYWHERE)
+
+import torch  # noqa: E402
+import torch.utils.cpp_extension  # noqa: E402  (most candidates need it, and a spare has the time)
+
+os.sched_setaffinity(0, PLACE)
 
 EXTENSIONS = "/tmp/extensions"
 SOURCE_LIMIT = 1 << 24
