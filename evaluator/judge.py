@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import math
 import random
 import statistics
-import time
 from pathlib import Path
 
 import torch
@@ -15,11 +13,20 @@ import torch
 from evaluator import cgroup, gate, timing
 from evaluator.bench import Bench, ReferenceFailed, reference_spec
 from evaluator.builds import BuildCache, BuildFailed
-from evaluator.contest import Contest, Fault, Player, Rounds
+from evaluator.contest import Contest, Fault, Player
 from evaluator.lease import device_lease
 from evaluator.machine import Sweep, cpu_name, write_bandwidth_bytes_per_s
-from evaluator.model import Build, Evaluation, EvaluationSpec, Evidence, PhaseSeconds, Status, reference_candidate
+from evaluator.model import Evaluation, EvaluationSpec, reference_candidate
 from evaluator.sandbox import require
+from evaluator.verdicts import (
+    Progress,
+    Verdict,
+    in_words,
+    parse,
+    reference_verdict,
+    require_steady,
+    verdict_of,
+)
 from evaluator.workers import Nursery, Worker, WorkerFailed, physical_cores
 
 SPARES = 3
@@ -32,56 +39,6 @@ FLOOR_SHARE = 0.9
 MIN_GAIN = math.log(1.01)
 VERDICTS_KEPT = 512
 MAX_BENCHES = 2
-
-
-class Verdict(Exception):
-    """Ends an evaluation early with a status."""
-
-    def __init__(self, status: Status, reason: str, errors: tuple[str, ...] = (), build: Build | None = None) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.errors, self.build = status, reason, errors, build
-
-
-class Progress:
-    """What is known of one evaluation so far; becomes its evidence whether it ends well or not."""
-
-    def __init__(self, spec: EvaluationSpec, level: str) -> None:
-        self.spec, self.level = spec, level
-        self.started = self._last = time.monotonic()
-        self.phases: dict[str, float] = {}
-        self.build: Build | None = None
-        self.rounds: list[Rounds] = []
-        self.bench: Bench | None = None
-        self.flags: list[str] = []
-        self.log = ""
-        self.drift: float | None = None
-
-    def phase(self, name: str) -> None:
-        now = time.monotonic()
-        self.phases[name] = self.phases.get(name, 0.0) + now - self._last
-        self._last = now
-
-    def seconds(self) -> PhaseSeconds:
-        return PhaseSeconds(**self.phases, total=time.monotonic() - self.started)
-
-    def evidence(self, threads: int) -> Evidence:
-        logs = tuple(m for r in self.rounds for m in r.log_ratios(0, -1))
-        return Evidence(
-            isolation=self.level,
-            rounds=sum(len(r.pairs) for r in self.rounds),
-            pairs=sum(r.n_pairs for r in self.rounds),
-            dropped_pairs=sum(r.dropped for r in self.rounds),
-            instances=len(self.rounds),
-            round_log_ratios=logs,
-            checked_outputs=sum(r.checked for r in self.rounds),
-            null_call_ms=self.bench.null_ms if self.bench else None,
-            reference_drift=self.drift,
-            idle_cpu_share=max((r.idle_share for r in self.rounds), default=None),
-            control=self.bench.control if self.bench else None,
-            threads=threads,
-            torch_version=torch.__version__,
-            log=self.log,
-        )
 
 
 class Judge:
@@ -117,9 +74,9 @@ class Judge:
             progress.build = verdict.build or progress.build
             evaluation = self._failed(spec, progress, verdict)
         except Fault as fault:  # in the control, which knows only the reference
-            evaluation = self._failed(spec, progress, self._verdict_of(fault))
+            evaluation = self._failed(spec, progress, verdict_of(fault))
         except ReferenceFailed as failed:
-            evaluation = self._failed(spec, progress, _reference_verdict(failed))
+            evaluation = self._failed(spec, progress, reference_verdict(failed))
         except WorkerFailed as failure:
             # The bench's own worker: the kernel may end it for want of memory. A new one serves the next request.
             self._forget(spec)
@@ -169,7 +126,7 @@ class Judge:
             try:
                 self.benches[key] = Bench(spec.problem, self.nursery, self.sweep, spec.limits)
             except ReferenceFailed as failed:
-                raise _reference_verdict(failed) from failed
+                raise reference_verdict(failed) from failed
         return self.benches[key]
 
     def _forget(self, spec: EvaluationSpec) -> None:
@@ -229,9 +186,9 @@ class Judge:
             contest.rounds.solo_seconds = contest.solo()
         except Fault as fault:
             progress.log = workers[-1].log_tail()
-            raise self._verdict_of(fault) from fault
+            raise verdict_of(fault) from fault
         except ReferenceFailed as failed:
-            raise _reference_verdict(failed) from failed
+            raise reference_verdict(failed) from failed
         finally:
             for worker in workers:
                 worker.kill()
@@ -246,21 +203,6 @@ class Judge:
 
     # -- verdicts -----------------------------------------------------------------------------------------------
 
-    def _verdict_of(self, fault: Fault) -> Verdict:
-        """A player's fault as a status. The reference's and the incumbent's faults are not the candidate's."""
-        if fault.player.name == "reference":
-            return Verdict("reference_error", f"the reference failed while it was measured: {fault.message}")
-        if fault.player.name == "incumbent":
-            return Verdict("unstable", f"the incumbent failed beside the challenger: {fault.message}")
-        if fault.failure is None:
-            advice = {
-                "mutated_input": "; work on a copy instead",
-                "background_work": "; finish all work and join your threads before forward returns",
-            }.get(fault.kind, "")
-            status: Status = fault.kind  # type: ignore[assignment]
-            return Verdict(status, fault.message + advice)
-        return _worker_verdict(fault.failure, loading=fault.kind == "load")
-
     def _score(self, spec: EvaluationSpec, bench: Bench, progress: Progress, three: bool) -> Evaluation:
         rounds = progress.rounds
         error = gate.NO_ERROR
@@ -273,12 +215,12 @@ class Judge:
         last = len(rounds[0].pairs[0][0]) - 1 if rounds[0].pairs[0] else (2 if three else 1)
         logs = [m for r in rounds for m in r.log_ratios(0, last)]
         screen = spec.purpose == "screen"
-        _steady(timing.estimate(logs, looked=screen))
+        require_steady(timing.estimate(logs, looked=screen))
         if screen and spec.source == reference_candidate(spec.problem):
             bench.take_as_control(logs)
         self._controlled(bench, progress)
         now = timing.estimate(logs, bench.between_sd, len(rounds), looked=screen)
-        _steady(now)
+        require_steady(now)
         reference = statistics.mean(r.median_seconds(0) for r in rounds)
         candidate = statistics.mean(r.median_seconds(last) for r in rounds)
         self._floor(bench, candidate)
@@ -305,7 +247,7 @@ class Judge:
                 accepted = True
         return Evaluation(
             status="correct",
-            reason=_in_words(speedup, low, high, accepted),
+            reason=in_words(speedup, low, high, accepted),
             source_sha=spec.source_sha,
             problem_sha=spec.problem.sha256,
             purpose=spec.purpose,
@@ -366,59 +308,3 @@ class Judge:
             seconds=progress.seconds(),
             evidence=progress.evidence(self.threads),
         )
-
-
-def parse(source: str) -> None:
-    """Refuse what is not Python at all, with its line, before a process is spent on it."""
-    try:
-        ast.parse(source)
-    except SyntaxError as error:
-        text = (error.text or "").rstrip()
-        raise Verdict(
-            "compile_error", f"Python syntax error in line {error.lineno}: {error.msg}", (text,) if text else ()
-        ) from None
-    except ValueError as error:
-        raise Verdict("compile_error", f"not Python source: {error}") from None
-
-
-def _worker_verdict(failure: WorkerFailed, *, loading: bool) -> Verdict:
-    report = failure.report
-    where = "while it was loaded (import, constructor, load_state_dict)" if loading else "in forward"
-    errors = tuple(t for t in (report.message, report.detail) if t)
-    if failure.outcome == "timeout":
-        return Verdict("timeout", f"{report.message} {where}; everything it had started was ended", errors)
-    if failure.outcome == "gone":
-        return Verdict("crashed", f"{failure.exit_text} {where}; what it printed is no evidence", errors)
-    if failure.outcome == "unstoppable":
-        return Verdict(
-            "background_work", f"{report.message}; start no processes or threads that outlive a call", errors
-        )
-    if report.kind in ("wrong_shape", "wrong_dtype", "out_of_memory", "compile_error"):
-        status: Status = report.kind  # type: ignore[assignment]
-        return Verdict(status, report.message, errors)
-    if report.kind == "weights_not_transferable":
-        return Verdict("weights_not_transferable", report.message, errors)
-    return Verdict("load_error" if loading else "runtime_error", f"{report.message} ({where})", errors)
-
-
-def _reference_verdict(failed: ReferenceFailed) -> Verdict:
-    failure = failed.failure
-    report = failure.report
-    errors = tuple(t for t in (report.message, report.detail) if t)
-    status: Status = "skipped_oom_reference" if report.kind == "out_of_memory" else "reference_error"
-    return Verdict(status, f"the problem's own model failed: {report.message or failure.exit_text}", errors)
-
-
-def _steady(now: timing.Estimate) -> None:
-    if now.half_width > timing.UNSTABLE_HALF_WIDTH:
-        raise Verdict(
-            "unstable", f"the interval stayed at ±{now.half_width:.0%} after {now.rounds} rounds; evaluate again"
-        )
-
-
-def _in_words(speedup: float, low: float, high: float, accepted: bool | None) -> str:
-    side = "faster than" if low > 1 else "slower than" if high < 1 else "as fast as"
-    text = f"correct, {side} eager: {speedup:.3f}x [{low:.3f}, {high:.3f}]"
-    if accepted is False:
-        text += "; not a new best: the gain over the best so far is not beyond doubt"
-    return text
