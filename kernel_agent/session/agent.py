@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from openai import OpenAIError
 from openhands.sdk import LLM, Agent, LocalConversation, Message, TextContent, Tool
@@ -61,7 +61,8 @@ class SessionConversation:
             condenser=condenser,
             include_default_tools=[],
         )
-        self._conversation = LocalConversation(
+        # Any: a decorator of the SDK's hides the signatures of its methods.
+        self._conversation: Any = LocalConversation(
             agent=agent,
             workspace=config.workspace,
             persistence_dir=str(state / "conversation"),
@@ -117,7 +118,7 @@ class SessionConversation:
 
     def _say(self, text: str) -> None:
         message = Message(role="user", content=[TextContent(text=text)])
-        self._conversation.send_message(message)  # type: ignore[arg-type]  # its decorator hides the signature
+        self._conversation.send_message(message)
 
     def close(self) -> None:
         self._conversation.close()
