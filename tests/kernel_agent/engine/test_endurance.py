@@ -1,4 +1,4 @@
-"""Endurance: the demo's campaign, its sessions killed again and again, ends as an undisturbed one does. ``make soak``."""
+"""Endurance: the demo's campaign, killed again and again, ends as an undisturbed one does. ``make soak`` runs it."""
 
 from __future__ import annotations
 
