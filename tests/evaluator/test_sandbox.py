@@ -127,7 +127,7 @@ print(json.dumps({
     "repository": tried(lambda: text(sys.argv[2]) and None),
     "shadow": tried(lambda: text("/etc/shadow") and None),
     "passwd": tried(lambda: text("/etc/passwd") and None),
-    "root": sorted(os.listdir("/")),
+    "sys": sorted({folder for folder, _, files in os.walk("/sys") if files}),
     "environment": dict(os.environ),
 }))""",
         str(home),
@@ -138,7 +138,8 @@ print(json.dumps({
     on_the_way = {Path(t).relative_to(home).parts[0] for t in python_trees() if Path(t).is_relative_to(home)}
     assert set(found["home"]) <= on_the_way
     assert {found["repository"], found["shadow"], found["passwd"]} <= {"ENOENT", "EACCES"}, found
-    assert "sys" not in found["root"]
+    # malloc asks there whether it may use huge pages; nothing else of the kernel's is shown.
+    assert all(folder.startswith("/sys/kernel/mm/transparent_hugepage") for folder in found["sys"])
     assert found["environment"]["HOME"] == "/tmp"
     assert not {k for k in found["environment"] if "KEY" in k or "TOKEN" in k}
 
