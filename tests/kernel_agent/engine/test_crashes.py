@@ -18,7 +18,7 @@ from kernel_agent.session.workspace import INSIDE
 from tests.kernel_agent.engine.played import CACHED, SYNTAX, WRONG, Stage, shell, stage, submit, turn, write
 
 KILLS = 10
-NOTES = [shell(f"echo {n} >> NOTES.md; wc -l < NOTES.md") for n in range(24)]
+NOTES = [shell(f"echo {n} >> NOTES.md; wc -l < NOTES.md") for n in range(40)]
 REPAIR = (
     "file_editor",
     {"command": "str_replace", "path": f"{INSIDE}/a.py", "old_str": "(self, x)", "new_str": "(self, x):"},
@@ -39,7 +39,7 @@ MESSAGES = [
     turn("Note 6.", NOTES[6]),
     turn("Note 7.", NOTES[7], NOTES[8], NOTES[9]),
     turn("Note 10.", NOTES[10]),
-    *(turn(f"Note {n}.", NOTES[n], shell("sleep 0.1")) for n in range(11, 24)),
+    *(turn(f"Note {n}.", NOTES[n], shell("sleep 0.1")) for n in range(11, 40)),
 ]
 
 
@@ -113,7 +113,7 @@ def test_each_answer_was_paid_for_once(killed: tuple[Stage, list[int]]) -> None:
 
 def test_the_workspace_is_as_if_each_command_ran_once(killed: tuple[Stage, list[int]]) -> None:
     at, _ = killed
-    assert (at.workspace / "NOTES.md").read_text().split() == [str(n) for n in range(24)]
+    assert (at.workspace / "NOTES.md").read_text().split() == [str(n) for n in range(40)]
     assert (at.workspace / "c.py").read_text() == WRONG
     assert "def forward(self, x):" in (at.workspace / "a.py").read_text()
 
