@@ -126,8 +126,8 @@ def bubblewrap(mounts: Mounts) -> list[str]:
         elif os.path.isdir(tree):
             words += ["--ro-bind", tree, tree]
     for path in SYSTEM_FILES:
-        if os.path.exists(path):
-            words += ["--ro-bind", path, path]
+        # A jail within a jail may find less there than this process does.
+        words += ["--ro-bind-try", path, path]
     for host, inside in mounts.read_only:
         words += ["--ro-bind", host, inside]
     for host, inside in mounts.read_write:
