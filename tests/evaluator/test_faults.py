@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import psutil
 import pytest
 
 from evaluator.model import Status
@@ -142,14 +143,24 @@ def test_everything_a_stubborn_candidate_started_is_gone_in_time(judged: Judged)
     assert judged("import nothing_of_that_name\n").status == "load_error"
 
 
+def settled(judge: psutil.Process) -> int:
+    """Processes below the judge once the spares that it just started have come up."""
+    count, since = -1, time.monotonic()
+    while time.monotonic() - since < 1.5:
+        if (now := len(below(judge.pid))) != count:
+            count, since = now, time.monotonic()
+        time.sleep(0.05)
+    return count
+
+
 def test_the_judge_keeps_nothing_of_a_candidate(judged: Judged, evaluator: LocalEvaluator) -> None:
     for n in range(3):  # until as many spares are ready, and so watched, as after any other evaluation
         judged(f"raise ValueError('first {n}')\n")
     judge = judge_of(evaluator)
-    before = (judge.num_fds(), len(below(judge.pid)))
+    before = (judge.num_fds(), settled(judge))
     for n in range(10):
         judged(f"raise ValueError({n})\n")
-    assert (judge.num_fds(), len(below(judge.pid))) == before
+    assert (judge.num_fds(), settled(judge)) == before
 
 
 def test_benches_that_come_and_go_leave_no_descriptor(judged: Judged, evaluator: LocalEvaluator) -> None:
