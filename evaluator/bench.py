@@ -215,18 +215,16 @@ class Bench:
         c = self.control
         return c is not None and abs(c.ratio - 1) <= CONTROL_FAILED and c.half_width <= timing.UNSTABLE_HALF_WIDTH
 
-    def ensure_control(self) -> float:
-        """A full A/A at the start and every ten minutes; bounded retries when it fails. Returns the seconds it took."""
-        start = time.monotonic()
-        if self.control is not None and self.control_ok and start - self._control_at < CONTROL_SECONDS:
-            self.control = self.control.model_copy(update={"age_seconds": start - self._control_at})
-            return 0.0
+    def ensure_control(self) -> None:
+        """A full A/A at the start and every ten minutes; bounded retries when it fails."""
+        age = time.monotonic() - self._control_at
+        if self.control is not None and self.control_ok and age < CONTROL_SECONDS:
+            self.control = self.control.model_copy(update={"age_seconds": age})
+            return
         for _ in range(CONTROL_TRIES):
             self._run_control()
             if self.control_ok:
-                break
-        self._control_at = time.monotonic()
-        return self._control_at - start
+                return
 
     def _run_control(self) -> None:
         workers = self.nursery.take(self.limits, 2)
