@@ -25,7 +25,7 @@ def evaluate(
     target: Annotated[TargetName, typer.Option(help="Where it runs.")] = "cpu",
     lane: Lane = "fp32",
     isolation: Isolation = "jail",
-    confirm: Annotated[bool, typer.Option("--confirm", help="Measure longer, in two balanced instances.")] = False,
+    confirm: Annotated[bool, typer.Option("--confirm", help="Measure longer, in three sets of fresh processes.")] = False,
     as_json: Json = False,
 ) -> None:
     """Build, check and time a candidate. Exits with 0 whenever there is a verdict, whatever it says."""
