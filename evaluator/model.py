@@ -206,6 +206,10 @@ class Evaluation(Frozen):
     speedup_high: float | None = None
     speedup_net: float | None = None
     """The ratio with the null worker's 5th percentile subtracted from both sides."""
+    speedup_compile: float | None = None
+    """torch.compile's time over the candidate's, where a baseline was at hand (see ``evaluator.baselines``)."""
+    speedup_compile_low: float | None = None
+    speedup_compile_high: float | None = None
     reference_ms: float | None = None
     candidate_ms: float | None = None
     gain: float | None = None
@@ -235,4 +239,13 @@ class Evaluation(Frozen):
                 raise ValueError("speedup lies outside its own interval")
         elif not (low is middle is high is None):
             raise ValueError(f"status {self.status} carries no speedup")
+        compiled = (self.speedup_compile_low, self.speedup_compile, self.speedup_compile_high)
+        if compiled != (None, None, None):
+            if self.status != "correct":
+                raise ValueError(f"status {self.status} carries no speedup over torch.compile")
+            low, middle, high = compiled
+            if low is None or middle is None or high is None:
+                raise ValueError("a speedup over torch.compile comes with both ends of its interval")
+            if not low <= middle <= high:
+                raise ValueError("the speedup over torch.compile lies outside its own interval")
         return self

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernel_agent.cli import campaigns, demo, evaluate, launch, machine, problems, results
+from kernel_agent.cli import baseline, campaigns, demo, evaluate, launch, machine, problems, results
 from kernel_agent.cli.invocation import Invocation
 
 
@@ -28,9 +28,11 @@ def build() -> typer.Typer:
     listing = typer.Typer(name="problems", help="The problems there are.", no_args_is_help=True)
     listing.command("list")(problems.list_problems)
     listing.command("show")(problems.show)
+    listing.command("probe")(problems.probe)
     app.add_typer(listing)
     for command in (
         evaluate.evaluate,
+        baseline.baseline,
         machine.gpus,
         machine.doctor,
         launch.launch,

@@ -1,0 +1,134 @@
+"""``baseline``: what eager and torch.compile take on a problem; and the use that ``evaluate`` makes of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernel_agent.cli import invocation
+from kernel_agent.cli.failures import FAILED
+from kernel_agent.cli.options import Isolation, Json, Sizes
+from kernel_agent.cli.output import print_json, print_text
+
+if TYPE_CHECKING:
+    from evaluator.baselines import Baseline
+    from evaluator.model import Evaluation
+    from evaluator.model import Isolation as IsolationName
+    from evaluator.pool import Evaluator
+    from kernel_agent.settings import Settings
+    from problems.model import Problem
+
+
+def baseline(
+    context: typer.Context,
+    problem: Annotated[str, typer.Option(metavar="ID|FILE", help="What is to be measured.")],
+    sizes: Sizes = None,
+    isolation: Isolation = "jail",
+    again: Annotated[bool, typer.Option("--again", help="Measure even when a trusted one is kept.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure eager and torch.compile on a problem, and keep the result for ``evaluate``. Takes minutes.
+
+    A problem that cannot be compiled has a baseline that says so. Exits with 1 when the machine was too noisy.
+    """
+    from evaluator import baselines
+    from evaluator.pool import LocalEvaluator
+    from kernel_agent.cli.evaluate import require_jail
+
+    run = invocation.of(context)
+    chosen = run.catalog().resolve(problem, invocation.overrides(sizes))
+    require_jail(isolation)
+    settings = run.prepared()
+    with LocalEvaluator(settings.build_cache, isolation) as evaluator:
+        found = None
+        if not again:
+            found = baselines.cached(kept_in(settings), baselines.conditions_here(evaluator, chosen))
+        if found is None or baselines.old(found):
+            found = measured(evaluator, chosen, kept_in(settings), isolation, quiet=as_json)
+    if as_json:
+        print_json(found)
+    else:
+        print_text(baseline_text(found, chosen.id))
+    if found.status == "unstable":
+        raise typer.Exit(FAILED)
+
+
+def kept_in(settings: Settings) -> Path:
+    return settings.home / "cache" / "baselines"
+
+
+def measured(
+    evaluator: Evaluator, problem: Problem, folder: Path, isolation: IsolationName, *, quiet: bool
+) -> Baseline:
+    """A baseline measured now, and kept in ``folder`` unless it is ``unstable``."""
+    from evaluator import baselines
+    from kernel_agent.errors import UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"baselines cannot be kept in {folder} ({error.strerror}); name another --home") from error
+    if not quiet and sys.stderr.isatty():
+        print(f"measuring eager and torch.compile on {problem.id}: minutes …", file=sys.stderr)
+    found = baselines.measure(evaluator, problem, isolation=isolation)
+    if found.status != "unstable":
+        baselines.save(folder, found)
+    return found
+
+
+def compared(
+    verdict: Evaluation,
+    problem: Problem,
+    evaluator: Evaluator,
+    folder: Path,
+    isolation: IsolationName,
+    *,
+    measuring: bool,
+    quiet: bool,
+) -> tuple[Evaluation, str]:
+    """``verdict`` beside the baseline kept in ``folder``, and what is to be said where the two cannot be compared.
+
+    ``measuring``: one is measured where none is kept that can be trusted. Otherwise the verdict stays as it is.
+    """
+    from evaluator import baselines
+
+    if verdict.speedup is None:
+        return verdict, ""
+    found = baselines.cached(folder, baselines.conditions_of(verdict))
+    if measuring and (found is None or baselines.doubt(found, verdict)):
+        found = measured(evaluator, problem, folder, isolation, quiet=quiet)
+    if found is None:
+        return verdict, ""
+    if found.compile_speedup is None:
+        return verdict, f"no time to compare with: {found.status}: {found.reason}"
+    reason = baselines.doubt(found, verdict)
+    said = f"stale baseline, not used: {reason}; kernel-agent baseline --again renews it" if reason else ""
+    return baselines.with_baseline(verdict, found), said
+
+
+def baseline_text(found: Baseline, problem_id: str) -> str:
+    """A head line and aligned rows. Plain text that may hold what a problem printed: clean it for the terminal."""
+    under = found.conditions
+    if found.compile_speedup is None:
+        lines = [f"torch.compile: {found.status}: {found.reason}"]
+    else:
+        low, high = found.compile_speedup_low, found.compile_speedup_high
+        lines = [f"torch.compile is {found.compile_speedup:.3f}× as fast as eager (95%: {low:.3f} to {high:.3f})"]
+    rows = [
+        ("problem", f"{problem_id} ({under.problem_sha[:12]}) on {under.device}, {under.threads} threads"),
+        ("eager", _milliseconds(found.eager_ms)),
+        ("compile", _milliseconds(found.compile_ms)),
+        (
+            "measured",
+            f"{found.measured_at:%Y-%m-%d %H:%M} UTC, torch {under.torch_version}, Python {under.python_version}, "
+            f"protocol {under.protocol_version}",
+        ),
+    ]
+    return "\n".join([*lines, *(f"{name:<10}{value}" for name, value in rows)])
+
+
+def _milliseconds(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4g} ms"
