@@ -1,12 +1,11 @@
-"""``evaluate``: one verdict on one file."""
+"""``evaluate``: one verdict on one file, or one on every file of a folder."""
 
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,74 +13,87 @@ from kernel_agent.cli import invocation
 from kernel_agent.cli.options import Isolation, Json, Lane, Sizes, TargetName
 from kernel_agent.cli.output import print_json, print_text
 
-MOST_BYTES = 1 << 20
+if TYPE_CHECKING:
+    from evaluator.model import EvaluationSpec
+    from problems.model import Problem
+
+Contract = Annotated[
+    Literal["names", "kernelbench"],
+    typer.Option(help="How weights get into a candidate: by name, or by the seed that both constructors start from."),
+]
 
 
 def evaluate(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A candidate: a Python file that defines ModelNew.")],
-    problem: Annotated[str, typer.Option(metavar="ID|FILE", help="What it is a candidate for.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR", help="A Python file that defines ModelNew, or a folder of them.")
+    ],
+    problem: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID|FILE",
+            help="What it is a candidate for. A folder whose files are named as KernelBench names those of a run "
+            "needs none; it may also be a pattern, to judge part of them.",
+        ),
+    ] = None,
     sizes: Sizes = None,
     target: Annotated[TargetName, typer.Option(help="Where it runs.")] = "cpu",
     lane: Lane = "fp32",
+    contract: Contract = "names",
     isolation: Isolation = "jail",
-    confirm: Annotated[bool, typer.Option("--confirm", help="Measure longer, in three sets of fresh processes.")] = False,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Measure longer, in three sets of fresh processes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Build, check and time a candidate. Exits with 0 whenever there is a verdict, whatever it says."""
+    """Build, check and time a candidate. Exits with 0 whenever there is a verdict, whatever it says.
+
+    A folder's candidates are also put to an in-process loop, as most evaluators are, and both answers shown.
+    """
     from evaluator.model import EvaluationSpec
-    from evaluator.pool import LocalEvaluator
+    from kernel_agent.candidate_file import read_candidate
+    from kernel_agent.errors import UsageError
 
     run = invocation.of(context)
+
+    def request(chosen: Problem, source: str) -> EvaluationSpec:
+        return EvaluationSpec(
+            problem=chosen,
+            source=source,
+            target=target,
+            purpose="final" if confirm else "screen",
+            lane=lane,
+            contract=contract,
+            isolation=isolation,
+        )
+
+    if os.path.isdir(file):  # false where Path.is_dir raises: a name that is too long
+        from kernel_agent.cli.rescore import rescore_folder
+
+        rescore_folder(run, file, problem, sizes, isolation, request, as_json=as_json)
+        return
+    if problem is None:
+        raise UsageError(f"{file} is a candidate for which problem? Name it with --problem ID or --problem FILE")
     source = read_candidate(file)
     chosen = run.catalog().resolve(problem, invocation.overrides(sizes))
-    require_jail(isolation)
+    _judge_one(run, file, request(chosen, source), as_json=as_json)
+
+
+def _judge_one(run: invocation.Invocation, file: Path, spec: EvaluationSpec, *, as_json: bool) -> None:
+    from evaluator.pool import LocalEvaluator
+
+    require_jail(spec.isolation)
     settings = run.prepared()
-    spec = EvaluationSpec(
-        problem=chosen,
-        source=source,
-        target=target,
-        purpose="final" if confirm else "screen",
-        lane=lane,
-        isolation=isolation,
-    )
     if not as_json and sys.stderr.isatty():
-        print(f"judging {file} against {chosen.id} …", file=sys.stderr)
-    with LocalEvaluator(settings.build_cache, isolation) as evaluator:
+        print(f"judging {file} against {spec.problem.id} …", file=sys.stderr)
+    with LocalEvaluator(settings.build_cache, spec.isolation) as evaluator:
         verdict = evaluator.evaluate(spec)
     if as_json:
         print_json(verdict)
         return
     from kernel_agent.cli.verdict_text import verdict_text
 
-    print_text(verdict_text(verdict, chosen.id))
-
-
-def read_candidate(path: Path) -> str:
-    """The text of a regular file; raises UsageError for anything else, and waits for nothing."""
-    from kernel_agent.errors import UsageError
-
-    try:
-        # Without O_NONBLOCK a FIFO that nobody writes would hold the command for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}; name a candidate: a Python file that defines ModelNew") from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise UsageError(f"{path} is {_kind(mode)}, not a file; name a Python file that defines ModelNew")
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(MOST_BYTES + 1)
-    finally:
-        os.close(descriptor)
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{path} is larger than {MOST_BYTES} bytes; a candidate is one source file")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+    print_text(verdict_text(verdict, spec.problem.id))
 
 
 def require_jail(isolation: str) -> None:
@@ -96,8 +108,3 @@ def require_jail(isolation: str) -> None:
         raise UsageError(str(error)) from error
     if level == "none":
         print("kernel-agent: warning: no jail; candidates run with your rights", file=sys.stderr)
-
-
-def _kind(mode: int) -> str:
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
-    return next((name for test, name in kinds if test(mode)), "a device")

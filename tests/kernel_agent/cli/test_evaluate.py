@@ -52,7 +52,6 @@ def test_what_is_no_file_is_refused_at_once(run: Run, tiny: Path, tmp_path: Path
     large.write_bytes(b"#" * ((1 << 20) + 1))
     for path, said in (
         (fifo, "is a FIFO"),
-        (tmp_path, "is a folder"),
         (Path("/dev/zero"), "is a device"),
         (link, "no file"),
         (tmp_path / "absent.py", "no file"),
