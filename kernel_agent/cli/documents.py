@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaluator.soundness_model import SoundnessReport
 from gpu_profiles.model import Device, GpuProfile
 from kernel_agent.doctor import Check, Probe
 from kernel_agent.model import Campaign, Frozen, Session
@@ -45,6 +46,10 @@ class ProblemsDocument(Frozen):
 class ProblemSourceDocument(Frozen):
     problem: ProblemDocument
     source: str
+
+
+class SoundnessDocument(Frozen):
+    reports: tuple[SoundnessReport, ...]
 
 
 class GpusDocument(Frozen):

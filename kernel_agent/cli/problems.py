@@ -1,14 +1,21 @@
-"""``problems list`` and ``problems show``."""
+"""``problems list``, ``problems show`` and ``problems probe``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kernel_agent.cli import invocation
-from kernel_agent.cli.options import Json, Sizes
+from kernel_agent.cli.options import Isolation, Json, Lane, Sizes
 from kernel_agent.cli.output import console, print_json, print_text
+
+if TYPE_CHECKING:
+    from evaluator.soundness_model import SoundnessReport
+    from problems.catalog import Catalog
+    from problems.model import Problem, SizeOverride
 
 
 def list_problems(
@@ -56,3 +63,45 @@ def show(
     sizes_text = ", ".join(f"{c.name}={c.value}{' (set)' if c.name in changed else ''}" for c in document.constants)
     head = f"{found.id}: {found.title}\nsha256     {found.sha256}\nconstants  {sizes_text or 'none'}\n"
     print_text(f"{head}\n{found.source}")
+
+
+def probe(
+    context: typer.Context,
+    problem: Annotated[str, typer.Argument(metavar="ID|PATTERN|FILE", help="Problems as `problems list` names them.")],
+    sizes: Sizes = None,
+    lane: Lane = "fp32",
+    isolation: Isolation = "jail",
+    again: Annotated[bool, typer.Option("--again", help="Probe anew what was probed before.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Is a problem able to tell right from wrong? Exits with 0 whenever there is a verdict, whatever it says."""
+    from evaluator.soundness import probe as probe_one
+    from kernel_agent.cli.documents import SoundnessDocument
+    from kernel_agent.cli.evaluate import require_jail
+    from kernel_agent.cli.soundness_text import report_line, report_text
+
+    run = invocation.of(context)
+    chosen = _named(run.catalog(), problem, invocation.overrides(sizes))
+    require_jail(isolation)
+    folder = run.prepared().home / "cache" / "soundness"
+    reports: list[SoundnessReport] = []
+    for one in chosen:
+        if not as_json and sys.stderr.isatty():
+            print(f"probing {one.id} …", file=sys.stderr)
+        report = probe_one(one, folder, lane=lane, isolation=isolation, again=again)
+        reports.append(report)
+        if not as_json:
+            # Each as soon as it is there: fifty of them take most of an hour.
+            print_text(report_text(report) if len(chosen) == 1 else report_line(report))
+            sys.stdout.flush()
+    if as_json:
+        print_json(SoundnessDocument(reports=tuple(reports)))
+
+
+def _named(catalog: Catalog, text: str, overrides: tuple[SizeOverride, ...]) -> tuple[Problem, ...]:
+    """What an id, a pattern or a file's path means, each at the sizes asked for. Raises ProblemError."""
+    path = Path(text).expanduser()
+    if text not in catalog.ids() and (path.suffix == ".py" or path.is_file()):
+        return (catalog.from_file(path, overrides),)
+    found = catalog.list(text)
+    return found if not overrides else tuple(catalog.get(one.id, overrides) for one in found)
