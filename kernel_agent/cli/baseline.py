@@ -15,7 +15,7 @@ from kernel_agent.cli.output import print_json, print_text
 
 if TYPE_CHECKING:
     from evaluator.baselines import Baseline
-    from evaluator.model import Evaluation
+    from evaluator.model import Evaluation, EvaluationSpec
     from evaluator.model import Isolation as IsolationName
     from evaluator.pool import Evaluator
     from kernel_agent.settings import Settings
@@ -81,15 +81,14 @@ def measured(
 
 def compared(
     verdict: Evaluation,
-    problem: Problem,
+    spec: EvaluationSpec,
     evaluator: Evaluator,
-    folder: Path,
-    isolation: IsolationName,
+    settings: Settings,
     *,
     measuring: bool,
     quiet: bool,
 ) -> tuple[Evaluation, str]:
-    """``verdict`` beside the baseline kept in ``folder``, and what is to be said where the two cannot be compared.
+    """The verdict on ``spec`` beside the baseline kept, and what is to be said where the two cannot be compared.
 
     ``measuring``: one is measured where none is kept that can be trusted. Otherwise the verdict stays as it is.
     """
@@ -97,9 +96,10 @@ def compared(
 
     if verdict.speedup is None:
         return verdict, ""
+    folder = kept_in(settings)
     found = baselines.cached(folder, baselines.conditions_of(verdict))
     if measuring and (found is None or baselines.doubt(found, verdict)):
-        found = measured(evaluator, problem, folder, isolation, quiet=quiet)
+        found = measured(evaluator, spec.problem, folder, spec.isolation, quiet=quiet)
     if found is None:
         return verdict, ""
     if found.compile_speedup is None:

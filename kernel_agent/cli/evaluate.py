@@ -44,6 +44,9 @@ def evaluate(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Measure longer, in three sets of fresh processes.")
     ] = False,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Measure torch.compile, too, unless a trusted baseline is kept.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Build, check and time a candidate. Exits with 0 whenever there is a verdict, whatever it says.
@@ -68,6 +71,10 @@ def evaluate(
         )
 
     if os.path.isdir(file):  # false where Path.is_dir raises: a name that is too long
+        if baseline:
+            raise UsageError(
+                f"--baseline goes with one file, and {file} is a folder; kernel-agent baseline measures it"
+            )
         from kernel_agent.cli.rescore import rescore_folder
 
         rescore_folder(run, file, problem, sizes, isolation, request, as_json=as_json)
@@ -76,24 +83,26 @@ def evaluate(
         raise UsageError(f"{file} is a candidate for which problem? Name it with --problem ID or --problem FILE")
     source = read_candidate(file)
     chosen = run.catalog().resolve(problem, invocation.overrides(sizes))
-    _judge_one(run, file, request(chosen, source), as_json=as_json)
+    _judge_one(run, file, request(chosen, source), measuring=baseline, as_json=as_json)
 
 
-def _judge_one(run: invocation.Invocation, file: Path, spec: EvaluationSpec, *, as_json: bool) -> None:
+def _judge_one(run: invocation.Invocation, file: Path, spec: EvaluationSpec, *, measuring: bool, as_json: bool) -> None:
     from evaluator.pool import LocalEvaluator
+    from kernel_agent.cli.baseline import compared
 
     require_jail(spec.isolation)
     settings = run.prepared()
     if not as_json and sys.stderr.isatty():
         print(f"judging {file} against {spec.problem.id} …", file=sys.stderr)
     with LocalEvaluator(settings.build_cache, spec.isolation) as evaluator:
-        verdict = evaluator.evaluate(spec)
+        judged = evaluator.evaluate(spec)
+        verdict, on_compile = compared(judged, spec, evaluator, settings, measuring=measuring, quiet=as_json)
     if as_json:
         print_json(verdict)
         return
     from kernel_agent.cli.verdict_text import verdict_text
 
-    print_text(verdict_text(verdict, spec.problem.id))
+    print_text(verdict_text(verdict, spec.problem.id, on_compile))
 
 
 def require_jail(isolation: str) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from evaluator.baselines import Baseline, conditions_of, save
-from evaluator.model import Evaluation
+from evaluator.model import Evaluation, EvaluationSpec
 from evaluator.pool import LocalEvaluator
 from kernel_agent.cli.baseline import baseline_text, compared, kept_in
 from kernel_agent.cli.verdict_text import verdict_text
-from kernel_agent.settings import load_settings
+from kernel_agent.settings import Settings, load_settings
 from tests.dashboard.written_campaign import problem, verdict
 from tests.kernel_agent.cli.conftest import Run, refused
 from tests.kernel_agent.cli.tiny import PROBLEM
@@ -39,12 +39,14 @@ def kept(of: Evaluation, age: timedelta = timedelta(0)) -> Baseline:
 
 def beside(found: Evaluation, folder: Path) -> tuple[Evaluation, str]:
     """What ``evaluate`` makes of a verdict when it need not measure anything."""
+    settings = Settings(home=folder)
+    spec = EvaluationSpec(problem=problem("tiny"), source="source")
     evaluator = LocalEvaluator(folder)  # starts a judge only when it is asked
-    return compared(found, problem("tiny"), evaluator, folder, "jail", measuring=False, quiet=True)
+    return compared(found, spec, evaluator, settings, measuring=False, quiet=True)
 
 
 def test_a_kept_baseline_is_shown_beside_the_verdict(measured: Evaluation, tmp_path: Path) -> None:
-    save(tmp_path, kept(measured))
+    save(kept_in(Settings(home=tmp_path)), kept(measured))
     after, said = beside(measured, tmp_path)
     assert said == ""
     assert after.speedup_compile == pytest.approx(1.2)
@@ -52,7 +54,7 @@ def test_a_kept_baseline_is_shown_beside_the_verdict(measured: Evaluation, tmp_p
 
 
 def test_a_stale_one_is_said_to_be_and_not_used(measured: Evaluation, tmp_path: Path) -> None:
-    save(tmp_path, kept(measured, timedelta(days=9)))
+    save(kept_in(Settings(home=tmp_path)), kept(measured, timedelta(days=9)))
     after, said = beside(measured, tmp_path)
     text = verdict_text(after, "file/tiny", said)
     assert "stale baseline, not used: measured 9 days ago" in text
@@ -61,7 +63,10 @@ def test_a_stale_one_is_said_to_be_and_not_used(measured: Evaluation, tmp_path: 
 
 def test_one_that_failed_says_how(measured: Evaluation, tmp_path: Path) -> None:
     nothing = {"compile_ms": None, "compile_speedup": None, "compile_speedup_low": None, "compile_speedup_high": None}
-    save(tmp_path, kept(measured).model_copy(update={"status": "runtime_error", "reason": "no such op", **nothing}))
+    save(
+        kept_in(Settings(home=tmp_path)),
+        kept(measured).model_copy(update={"status": "runtime_error", "reason": "no such op", **nothing}),
+    )
     after, said = beside(measured, tmp_path)
     assert after == measured
     assert "runtime_error: no such op" in verdict_text(after, "file/tiny", said)
@@ -103,3 +108,7 @@ def test_a_folder_that_cannot_be_made(run: Run, home: Path, tiny: Path) -> None:
     home.mkdir()
     (home / "cache").write_text("in the way")
     refused(run("baseline", "--problem", tiny, "--again"), "cache/baselines", "--home")
+
+
+def test_a_folder_of_candidates_takes_no_baseline(run: Run, tmp_path: Path) -> None:
+    refused(run("evaluate", tmp_path, "--problem", "bundled/layernorm_mlp", "--baseline"), "--baseline", "folder")
