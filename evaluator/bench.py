@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -77,8 +78,8 @@ class Bench:
             source.close()
             out.close()
         self.weights = Weights(self.description.state, self.description.state_bytes)
-        fds, _ = self.oracle.make_buffers(self.description, double=double)
-        buffers = self.meta(self.oracle_outputs(double))
+        fds, outputs = self.oracle.make_buffers(self.description, double=double)
+        buffers = self.meta(outputs)
         self.oracle.assign(buffers, [*fds, self.weights.buffer.fd, self.weights.initial.fd], self.limits.load_seconds)
         self.weights.draw(self.rng)
         self.oracle.tell(b"w", b"w", self.limits.load_seconds)
@@ -94,12 +95,7 @@ class Bench:
             self.flags.append("float64_unavailable")
             self._set_up(double=False)
 
-    def oracle_outputs(self, double: bool) -> tuple[TensorSpec, ...]:
-        return tuple(
-            s.model_copy(update={"dtype": "float64"}) if double and s.floating else s for s in self.description.outputs
-        )
-
-    def meta(self, outputs: tuple[TensorSpec, ...]) -> dict[str, Any]:
+    def meta(self, outputs: Sequence[TensorSpec]) -> dict[str, Any]:
         d = self.description
         return {
             "inputs": [
@@ -133,7 +129,7 @@ class Bench:
     def start(self, worker: Worker, source: str, cls: str, extensions: bytes | None = None) -> None:
         """Load ``source`` into an unused worker. Raises WorkerFailed."""
         fds, outputs = worker.make_buffers(self.description)
-        meta = self.meta(tuple(outputs)) | {
+        meta = self.meta(outputs) | {
             "role": "model",
             "module": "problem" if cls == "Model" else "candidate",
             "class": cls,
@@ -188,11 +184,11 @@ class Bench:
         return yardstick
 
     def _measure_null(self) -> float:
-        """5th percentile, in ms, of a call that only copies a ready output of this shape."""
+        """5th percentile, in ms, of a call that answers with a ready output of this shape."""
         (worker,) = self.nursery.take(self.limits)
         try:
             fds, outputs = worker.make_buffers(self.description)
-            meta = self.meta(tuple(outputs)) | {"role": "null", "fp32_precision": "ieee"}
+            meta = self.meta(outputs) | {"role": "null", "fp32_precision": "ieee"}
             worker.assign(meta, [*fds, self.weights.buffer.fd], self.limits.load_seconds)
             inputs = [x.clone() for x in self.oracle.inputs]
             times = []

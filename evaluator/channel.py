@@ -9,6 +9,8 @@ import mmap
 import os
 import socket
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +22,8 @@ F_ADD_SEALS = 1033
 SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, SEAL_FUTURE_WRITE = 0x1, 0x2, 0x4, 0x10
 REPORT_BYTES = 1 << 16
 LOG_BYTES = 8 << 20
+MOST_SPREAD = 4
+"""Elements read for one of an answer's; a worker packs what is spread wider (see ``worker.checked``)."""
 
 
 class Frozen(BaseModel):
@@ -77,6 +81,16 @@ class Description(Frozen):
     @property
     def input_tensors(self) -> tuple[TensorSpec, ...]:
         return tuple(s for s in self.inputs if isinstance(s, TensorSpec))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker says that an output lies in its memory."""
+
+    address: int
+    strides: tuple[int, ...]
+    elements: int
+    """From the first to the last, both included."""
 
 
 class Report(Frozen):
@@ -162,6 +176,23 @@ class Channel:
             detail=sanitize(said.detail, 12000),
             unused=tuple(sanitize(name) for name in said.unused),
         )
+
+    def forget_answer(self, outputs: Sequence[TensorSpec]) -> None:
+        n_bytes = sum(8 * (1 + len(spec.shape)) for spec in outputs)
+        self.report.memory[8 : 8 + n_bytes] = bytes(n_bytes)
+
+    def answer(self, outputs: Sequence[TensorSpec]) -> list[Place | None]:
+        """Where each output lies; None for one with no place, or none that may be read."""
+        places: list[Place | None] = []
+        at = 8
+        for spec in outputs:
+            address, *strides = struct.unpack_from(f"<{1 + len(spec.shape)}q", self.report.memory, at)
+            at += 8 * (1 + len(spec.shape))
+            elements = 0 if spec.count == 0 else 1 + sum((n - 1) * s for n, s in zip(spec.shape, strides, strict=True))
+            fits = min(strides, default=0) >= 0 and 0 <= elements <= MOST_SPREAD * spec.count
+            given = 0 < address < 1 << 63 or spec.count == 0
+            places.append(Place(address, tuple(strides), elements) if fits and given else None)
+        return places
 
     def seed(self, value: int) -> None:
         self.report.memory[:8] = struct.pack("<q", value)

@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ IDLE_SHARE = 0.02
 IDLE_FLOOR_SECONDS = 0.002
 MAX_DROPPED = 0.10
 FOLLOWS = (0.5, 1.5)
+LATE_SECONDS = 0.1
 
 
 @dataclass
@@ -171,7 +173,7 @@ class Contest:
         outputs: dict[int, list[torch.Tensor]] = {}
         for n in order:
             seconds[n] = self._timed(self.players[n], inputs)
-            outputs[n] = self.players[n].worker.captured()
+            outputs[n] = self._captured(self.players[n])
             self._untouched(self.players[n], inputs)
         return tuple(seconds), outputs
 
@@ -204,13 +206,21 @@ class Contest:
         self._prepare(player, inputs)
         self._guarded(player, partial(player.worker.tell, b"g", b"d", self.bench.limits.first_call_seconds))
         self._untouched(player, inputs)
-        return player.worker.captured()
+        return self._captured(player)
 
     def _guarded[T](self, player: Player, action: Callable[[], T]) -> T:
         try:
             return action()
         except WorkerFailed as failure:
             raise Fault(player, "failure", str(failure), failure) from failure
+
+    def _captured(self, player: Player) -> list[torch.Tensor]:
+        try:
+            return player.worker.captured()
+        except WorkerFailed as failure:
+            raise Fault(
+                player, "incorrect", f"{failure.report.message}: it answered before the work was done"
+            ) from failure
 
     def _untouched(self, player: Player, inputs: list[torch.Tensor]) -> None:
         if not player.worker.inputs_equal(inputs):
@@ -249,12 +259,8 @@ class Contest:
         error: gate.Error,
     ) -> None:
         """Raise the fault that tells an honest author most."""
-        if player.worker.poisoned():
-            raise Fault(
-                player,
-                "incorrect",
-                "an output was not written when forward returned (work still running, or an output never filled)",
-            )
+        if self._finishes_later(player, truth):
+            raise Fault(player, "incorrect", "an output was not finished when forward returned: work was still running")
         if not error.finite:
             raise Fault(
                 player, "non_finite", "NaN or infinity where the reference has finite values, or the other way round"
@@ -292,6 +298,15 @@ class Contest:
         if self.check:
             for name, share in gate.paper_shares(outputs[self.check[-1]], outputs[0]).items():
                 self.rounds.shares[name] = min(share, self.rounds.shares.get(name, 1.0))
+
+    def _finishes_later(self, player: Player, truth: list[torch.Tensor]) -> bool:
+        """Whether the same memory holds the right answer once the worker has run on for a while."""
+        player.worker.tree.resume()
+        time.sleep(LATE_SECONDS)
+        player.worker.tree.stop_all()
+        with suppress(WorkerFailed):
+            return self._right(player.worker.captured(), truth)
+        return False
 
     def _right(self, output: list[torch.Tensor], answer: list[torch.Tensor]) -> bool:
         exact = [a.double() if a.is_floating_point() else a for a in answer]

@@ -6,7 +6,7 @@ ours. Whatever it says is untrusted; the judge believes only its own clock and t
 Life: send ``r`` once torch is imported (a spare may wait here for long), receive an assignment (descriptors by
 SCM_RIGHTS, the first a JSON description, the second the report buffer), load, answer ``l``. From then on:
 
-    g  run forward, copy the outputs into the judge's buffers        d  done
+    g  run forward; say where the outputs lie                        d  done
     w  load the weights that lie in the weights buffer               w  loaded
     b  construct the model anew, then load the weights               w  loaded
     i  draw inputs with the seed that lies in the report buffer      d  drawn
@@ -65,6 +65,8 @@ gc.enable()
 
 EXTENSIONS = "/tmp/extensions"
 SOURCE_LIMIT = 1 << 24
+MOST_SPREAD = 4
+"""Elements that the judge reads for one of the answer's: a view that is spread wider is packed first."""
 MAX_FDS = 250
 MEMORY_WORDS = ("can't allocate memory", "out of memory", "bad_alloc")
 BUILD_WORDS = ("error building extension", "ninja is required", "error compiling")
@@ -91,11 +93,13 @@ class Worker:
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.inputs: list[Any] = []
-        self.outputs: list[torch.Tensor] = []
+        self.outputs: list[Meta] = []
+        self.answer: list[torch.Tensor] = []
+        """What forward returned last: it must live until the judge has read it."""
         self.unused: list[str] = []
         self.rest: list[int] = []
         self.construct: Callable[[], Any] = lambda: None
-        self.forward: Callable[[], None] = self.run_model
+        self.forward: Callable[[], list[torch.Tensor]] = self.run_model
         self.double = False
 
     # -- assignment ---------------------------------------------------------------------------------------------
@@ -109,12 +113,12 @@ class Worker:
         return meta, fds[2:]
 
     def attach(self, meta: Meta, fds: Sequence[int]) -> None:
-        """Map the judge's buffers: inputs, outputs, then the weights, which this process can only read."""
+        """Map the judge's buffers: inputs, then the weights, which this process can only read."""
         left = iter(fds)
         self.inputs = [
             map_tensor(next(left), s) if "shape" in s else ast.literal_eval(s["literal"]) for s in meta["inputs"]
         ]
-        self.outputs = [map_tensor(next(left), s) for s in meta["outputs"]]
+        self.outputs = meta["outputs"]
         self.structure = meta["structure"]
         self.state_spec = meta["state"]
         self.weights_map = mmap.mmap(next(left), 0, access=mmap.ACCESS_READ)
@@ -221,14 +225,9 @@ class Worker:
         self.double = True
 
     def go_null(self) -> None:
-        """Only write an output of the right shape: what the protocol itself costs."""
-        ready = [out.clone() for out in self.outputs]
-
-        def forward() -> None:
-            for out, values in zip(self.outputs, ready, strict=True):
-                out.copy_(values)
-
-        self.forward = forward
+        """Answer with a ready output of the right shape: what the protocol itself costs."""
+        ready = [torch.zeros(s["shape"], dtype=getattr(torch, s["dtype"])) for s in self.outputs]
+        self.forward = lambda: ready
 
     def draw(self) -> None:
         """Fresh inputs as the problem draws them (in float32), written into this worker's own input buffers."""
@@ -245,20 +244,38 @@ class Worker:
 
     # -- answering ----------------------------------------------------------------------------------------------
 
-    def run_model(self) -> None:
+    def run_model(self) -> list[torch.Tensor]:
         inputs = self.inputs
         if self.double:
             inputs = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
         leaves, structure = flatten(self.model(*inputs))
         if structure != self.structure:
             raise Failure("wrong_shape", f"forward returned {structure}, the reference returns {self.structure}")
-        for n, (mine, out) in enumerate(zip(leaves, self.outputs, strict=True)):
-            if mine.shape != out.shape:
-                message = f"output {n} has shape {tuple(mine.shape)}, the reference's has {tuple(out.shape)}"
-                raise Failure("wrong_shape", message)
-            if mine.dtype != out.dtype and not self.double:
-                raise Failure("wrong_dtype", f"output {n} has dtype {mine.dtype}, the reference's has {out.dtype}")
-            out.copy_(mine)
+        return [self.checked(n, mine, spec) for n, (mine, spec) in enumerate(zip(leaves, self.outputs, strict=True))]
+
+    def checked(self, n: int, mine: torch.Tensor, spec: Meta) -> torch.Tensor:
+        """``mine`` as output ``n``: of the right shape and dtype, and readable where it lies."""
+        dtype = getattr(torch, spec["dtype"])
+        if list(mine.shape) != spec["shape"]:
+            message = f"output {n} has shape {tuple(mine.shape)}, the reference's has {tuple(spec['shape'])}"
+            raise Failure("wrong_shape", message)
+        if mine.dtype != dtype:
+            if not self.double:
+                raise Failure("wrong_dtype", f"output {n} has dtype {mine.dtype}, the reference's has {dtype}")
+            mine = mine.to(dtype)
+        if mine.layout != torch.strided or mine.device.type != "cpu":
+            raise Failure("wrong_shape", f"output {n} is no dense tensor in memory ({mine.layout}, {mine.device})")
+        mine = mine.resolve_conj().resolve_neg()
+        return mine if span_of(mine.shape, mine.stride()) <= MOST_SPREAD * mine.numel() else mine.contiguous()
+
+    def call(self) -> None:
+        """One forward. The judge reads the answer out of this process's memory once all of it is stopped."""
+        self.answer = []  # the last one's memory is free again, as it is for any caller
+        self.answer = self.forward()
+        table: list[int] = []
+        for mine in self.answer:
+            table += [mine.data_ptr(), *mine.stride()]
+        struct.pack_into(f"<{len(table)}q", self.report, 8, *table)
 
     def serve(self) -> None:
         with torch.no_grad():
@@ -270,7 +287,7 @@ class Worker:
 
     def obey(self, byte: bytes) -> bytes:
         if byte == b"g":
-            self.forward()
+            self.call()
             return b"d"
         if byte == b"i":
             self.draw()
@@ -363,6 +380,11 @@ def classify(error: BaseException) -> str:
     if isinstance(error, SyntaxError) or any(word in text for word in BUILD_WORDS):
         return "compile_error"
     return "error"
+
+
+def span_of(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last one of a strided tensor, both included."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 def count_of(spec: Meta) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from evaluator import cgroup
+from evaluator import cgroup, memory
 from evaluator.channel import LOG_BYTES, Buffer, Channel, Description, Report, TensorSpec
 from evaluator.model import EvaluatorError, Limits
 from evaluator.plain import sanitize
@@ -23,7 +23,6 @@ from evaluator.sandbox import Mounts, environment, jailed, python_trees
 
 SCRIPT = Path(__file__).with_name("worker.py")
 INSIDE = "/opt/worker.py"
-POISON = 0x7F  # as every byte: near the largest finite number in float32 and float64, large in integers
 IMPORT_SECONDS = 120.0
 
 Outcome = Literal["done", "failed", "gone", "timeout", "unstoppable"]
@@ -47,8 +46,7 @@ class Worker:
         self._cores = os.sched_getaffinity(0)
         self._first_core = {min(self._cores)}
         self.inputs: list[torch.Tensor] = []
-        self.outputs: list[torch.Tensor] = []
-        self._raw_outputs: list[torch.Tensor] = []
+        self.outputs: list[TensorSpec] = []
         self._buffers: list[Buffer] = []
         self._ready = False
         fd = self.channel.theirs.fileno()
@@ -86,6 +84,9 @@ class Worker:
             self.kill()
             raise EvaluatorError(f"a worker did not start in the jail: {self.log_tail() or self.exit_text()}")
         self.tree.walk()
+        # Nothing has run here yet: below bubblewrap there is its init, and below that the worker.
+        self.pid = self.tree.pids[-1]
+        memory.require_readable(self.pid)
         if self.group is not None:
             self.group.add(self.tree.pids)
         self.tree.stop_all()
@@ -154,29 +155,24 @@ class Worker:
             raise WorkerFailed("unstoppable", Report(message="processes kept starting while the candidate was loaded"))
 
     def make_buffers(self, description: Description, *, double: bool = False) -> tuple[list[int], list[TensorSpec]]:
-        """Inputs and outputs of this worker alone; returns their descriptors in order and the output specs."""
-        outputs = [
+        """Inputs of this worker alone; returns their descriptors in order and what the outputs will be."""
+        self.outputs = [
             s.model_copy(update={"dtype": "float64"}) if double and s.floating else s for s in description.outputs
         ]
-        specs = [*description.input_tensors, *outputs]
-        buffers = [Buffer(s.bytes) for s in specs]
+        buffers = [Buffer(s.bytes) for s in description.input_tensors]
         self._buffers += buffers
-        tensors = [b.tensor(s) for b, s in zip(buffers, specs, strict=True)]
-        n = len(description.input_tensors)
-        self.inputs, self.outputs = tensors[:n], tensors[n:]
-        self._raw_outputs = [torch.frombuffer(b.memory, dtype=torch.uint8) for b in buffers[n:]]
-        return [b.fd for b in buffers], outputs
+        self.inputs = [b.tensor(s) for b, s in zip(buffers, description.input_tensors, strict=True)]
+        return [b.fd for b in buffers], self.outputs
 
     # -- one call -----------------------------------------------------------------------------------------------
 
     def write_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
         for mine, x in zip(self.inputs, inputs, strict=True):
             mine.copy_(x)
-        for raw in self._raw_outputs:
-            raw.fill_(POISON)
+        self.channel.forget_answer(self.outputs)
 
     def timed_call(self, seconds: float) -> float:
-        """Resume, compute, answer, stopped: the wall time of all that in seconds. The outputs are then final.
+        """Resume, compute, answer, stopped: the wall time of all that in seconds. The answer is then final.
 
         The judge waits on the core of the worker's first thread, which so need not be woken from idling: where it
         waited by chance, that made processes differ by 3% for as long as they lived, and by 1% so.
@@ -213,11 +209,21 @@ class Worker:
         raise WorkerFailed("unstoppable", Report(message="its threads could not be stopped after the answer"))
 
     def captured(self) -> list[torch.Tensor]:
-        return [o.clone() for o in self.outputs]
+        """The answer, read out of the stopped worker's memory: nobody copies on the clock. Raises WorkerFailed.
 
-    def poisoned(self) -> bool:
-        """Whether some output was never written at all."""
-        return any(bool((raw == POISON).all()) for raw in self._raw_outputs if raw.numel())
+        Where it lies is the worker's own claim, and needs no belief: whatever is read there is what is compared.
+        """
+        found = []
+        for n, (spec, place) in enumerate(zip(self.outputs, self.channel.answer(self.outputs), strict=True)):
+            if place is None:
+                raise WorkerFailed("failed", Report(message=f"the call ended with no output {n} in memory"))
+            try:
+                raw = memory.read(self.pid, place.address, place.elements * spec.torch_dtype.itemsize)
+            except OSError as error:
+                message = f"output {n} cannot be read where it is said to lie ({error.strerror})"
+                raise WorkerFailed("failed", Report(message=message)) from error
+            found.append(raw.view(spec.torch_dtype).as_strided(spec.shape, place.strides).contiguous())
+        return found
 
     def inputs_equal(self, inputs: Sequence[torch.Tensor]) -> bool:
         return all(
