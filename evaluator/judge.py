@@ -225,7 +225,7 @@ class Judge:
         require_steady(now)
         reference = statistics.mean(r.median_seconds(0) for r in rounds)
         candidate = statistics.mean(r.median_seconds(last) for r in rounds)
-        self._floor(bench, candidate)
+        self._floor(bench, reference, candidate)
         solo = statistics.mean(r.solo_seconds for r in rounds if r.solo_seconds)
         progress.drift = reference / solo - 1
         speedup, low, high = now.ratio, now.low, now.high
@@ -285,10 +285,11 @@ class Judge:
                 f"(half-width {bench.control.half_width:.1%}); evaluate again when it is quieter",
             )
 
-    def _floor(self, bench: Bench, candidate_seconds: float) -> None:
+    def _floor(self, bench: Bench, reference_seconds: float, candidate_seconds: float) -> None:
+        """Nothing writes an output faster than this; a reference that does returns a view, and so may the candidate."""
         n_bytes = sum(s.bytes for s in bench.description.outputs)
         floor = FLOOR_SHARE * n_bytes / write_bandwidth_bytes_per_s()
-        if candidate_seconds < floor:
+        if candidate_seconds < floor < reference_seconds:
             raise Verdict(
                 "below_floor",
                 f"{candidate_seconds * 1e3:.4f} ms is less than it takes to write the output ({floor * 1e3:.4f} ms)",
