@@ -45,6 +45,8 @@ PATIENCE = 5
 """Times as long as planned that a run may take where nothing smaller is to be had."""
 FLOPS_PER_SECOND, BYTES_PER_SECOND, OPERATION_SECONDS = 12e9, 1.5e9, 15e-6
 """What one thread does, cautiously: float32 products, traffic of eager operations, and the cost of each."""
+COMPARED_BYTES_PER_SECOND = 1e8
+"""What it compares, of float32 outputs, including the papers' gates: about once per run."""
 REPAIR_SHARE, ABLATION_SHARE = 1.0, 0.8
 """Of a probe's time: no repair begins later, and no ablation."""
 
@@ -102,6 +104,7 @@ class Prober:
 
     def _seconds(self, e: Estimate) -> float:
         work = e.flops / FLOPS_PER_SECOND + e.total_bytes / BYTES_PER_SECOND
+        work += e.output_bytes / COMPARED_BYTES_PER_SECOND
         return work / self.assignment.threads + e.operations * OPERATION_SECONDS
 
     def _lacks(self, e: Estimate, patience: float) -> str:

@@ -103,10 +103,8 @@ def test_state_is_named(tmp_path: Path) -> None:
 
 
 def test_what_forward_changes_is_noted_where_it_does_no_harm(tmp_path: Path) -> None:
-    one = changed(
-        "return F.gelu(self.linear(x))", "self.last = x\n        y = F.gelu(self.linear(x))\n        x.zero_()"
-    )
-    report = probed(problem(one.source.replace("x.zero_()", "x.zero_()\n        return y")), tmp_path)
+    body = "self.last = x\n        y = F.gelu(self.linear(x))\n        x.add_(1)\n        return y"
+    report = probed(changed("return F.gelu(self.linear(x))", body), tmp_path)
     assert report.verdict == "sound"
     assert "forward changes last" in report.notes
     assert "forward changes its inputs" in report.notes
@@ -135,7 +133,7 @@ def get_init_inputs():
 )
 NORMED = DEEP.replace("batch_size = 8", "batch_size = 2").replace(
     "layers = [m for _ in range(17) for m in (nn.Linear(width, width), nn.ReLU())]",
-    "layers = [m for _ in range(8) for m in (nn.Linear(width, width), nn.BatchNorm1d(width))] + [0]",
+    "layers = [m for _ in range(30) for m in (nn.Linear(width, width), nn.BatchNorm1d(width))] + [0]",
 )
 
 
@@ -145,11 +143,20 @@ def test_a_deep_network_with_default_weights_is_repaired_by_he_weights(tmp_path:
     assert any("answers that ignore the input pass" in reason for reason in report.reasons)
 
 
-def test_batch_statistics_over_two_are_repaired_by_eval_mode_or_a_larger_batch(tmp_path: Path) -> None:
-    """Normalized over a batch of two, every value becomes +1 or -1: one unit of noise decides which."""
+def test_dropout_is_repaired_by_eval_mode(tmp_path: Path) -> None:
+    report = probed(changed("self.linear(x)", "F.dropout(self.linear(x), 0.5, self.training)"), tmp_path)
+    assert (report.verdict, report.repair) == ("repaired", "eval mode")
+    assert any(reason.startswith("random") for reason in report.reasons)
+
+
+def test_batch_statistics_over_two_are_repaired_by_a_larger_batch(tmp_path: Path) -> None:
+    """Normalized over two rows almost every value becomes +1 or -1, and rounding decides those that do not.
+
+    Without statistics of the batch, so deep a network of default weights forgets its input.
+    """
     report = probed(problem(NORMED), tmp_path)
-    assert report.verdict == "repaired"
-    assert report.repair in ("eval mode", "larger batch")
+    assert (report.verdict, report.repair) == ("repaired", "larger batch")
+    assert any(reason.startswith("chaotic") for reason in report.reasons)
 
 
 BROKEN = {

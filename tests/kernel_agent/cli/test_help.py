@@ -26,6 +26,7 @@ COMMANDS = (
     "serve",
     "problems list",
     "problems show",
+    "problems probe",
 )
 HELP = """
 import contextlib, io, json, sys

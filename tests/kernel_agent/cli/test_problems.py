@@ -64,3 +64,48 @@ def test_a_bad_override(run: Run, tiny: Path, override: str, said: str) -> None:
 
 def test_a_folder_that_is_no_checkout(run: Run, tmp_path: Path) -> None:
     refused(run("--kernelbench", tmp_path, "problems", "list"), "not a KernelBench checkout")
+
+
+def test_probing_a_file(run: Run, tiny: Path) -> None:
+    result = run("problems", "probe", tiny)
+    assert result.code == 0
+    assert result.out.startswith("sound: file/tiny\n")
+    assert "sizes          rows=16\n" in result.out
+    assert "replay" in result.out
+
+
+def test_a_probe_is_kept_and_done_again_when_asked(run: Run, tiny: Path, home: Path) -> None:
+    first = run("problems", "probe", tiny, "--json").document
+    (kept,) = (home / "cache" / "soundness").iterdir()
+    assert run("problems", "probe", tiny, "--json").document == first
+    again = run("problems", "probe", tiny, "--json", "--again").document
+    assert again["reports"][0]["seconds"] != first["reports"][0]["seconds"]
+    (report,) = first["reports"]
+    assert (report["verdict"], report["repair"], report["lane"]) == ("sound", None, "fp32")
+    assert kept.exists()
+
+
+def test_probing_several_at_another_size(run: Run, tiny: Path, tmp_path: Path) -> None:
+    level = tmp_path / "checkout" / "KernelBench" / "level3"
+    level.mkdir(parents=True)
+    (level / "1_Tiny.py").write_text(tiny.read_text())
+    (level / "2_Constant.py").write_text(tiny.read_text().replace("x * 2.0", "x * 0.0 + 1"))
+    result = run("--kernelbench", tmp_path / "checkout", "problems", "probe", "kernelbench/level3", "--set", "rows=8")
+    assert result.code == 0
+    sound, unsound = result.out.splitlines()
+    assert sound.split()[:2] == ["sound", "kernelbench/level3/1_Tiny"]
+    assert unsound.split()[:2] == ["unsound", "kernelbench/level3/2_Constant:"]
+    assert "does not depend on the input" in unsound
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("bundled/gated_recurence",), "Did you mean bundled/gated_recurrence"),
+        (("absent.py",), "no such file"),
+        (("bundled/*", "--set", "rows=2"), "no size constant"),
+        (("bundled/layernorm_mlp", "--lane", "int4"), "int4"),
+    ],
+)
+def test_what_cannot_be_probed(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    refused(run("problems", "probe", *arguments), said)
