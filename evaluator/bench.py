@@ -15,7 +15,7 @@ from evaluator.channel import Buffer, Description, Literal, TensorSpec
 from evaluator.contest import Contest, Player
 from evaluator.draws import Weights
 from evaluator.machine import Sweep
-from evaluator.model import Control, EvaluationSpec, Limits
+from evaluator.model import Contract, Control, EvaluationSpec, Limits
 from evaluator.workers import Nursery, Worker, WorkerFailed
 from problems.model import Problem
 
@@ -43,8 +43,12 @@ class Bench:
     is the problem's code and the judge runs none.
     """
 
-    def __init__(self, problem: Problem, nursery: Nursery, sweep: Sweep, limits: Limits) -> None:
+    def __init__(
+        self, problem: Problem, nursery: Nursery, sweep: Sweep, limits: Limits, contract: Contract = "names"
+    ) -> None:
         self.problem, self.nursery, self.sweep, self.limits = problem, nursery, sweep, limits
+        self.by_seed = contract == "kernelbench"
+        self.weight_seed = draws.seed()
         self.flags: list[str] = []
         self.controls: list[float] = []
         self.control: Control | None = None
@@ -70,7 +74,9 @@ class Bench:
             "init": None,
             "seed": draws.seed(),
             "double": double,
+            "by_seed": self.by_seed,
         }
+        self.oracle.channel.seed(self.weight_seed)
         try:
             self.oracle.assign(meta | {"fp32_precision": "ieee"}, [source.fd, out.fd], self.limits.load_seconds)
             self.description = Description.model_validate_json(out.text())
@@ -81,8 +87,7 @@ class Bench:
         fds, outputs = self.oracle.make_buffers(self.description, double=double)
         buffers = self.meta(outputs)
         self.oracle.assign(buffers, [*fds, self.weights.buffer.fd, self.weights.initial.fd], self.limits.load_seconds)
-        self.weights.draw(self.rng)
-        self.oracle.tell(b"w", b"w", self.limits.load_seconds)
+        self.fresh_weights()
         try:
             self.draw_inputs()
             self.truth(self.draw_inputs())
@@ -120,9 +125,14 @@ class Bench:
         return self.oracle.captured()
 
     def fresh_weights(self) -> None:
-        """New parameters for everybody; each worker must be told to load them."""
+        """New parameters for everybody; each worker must be told to ``load_weights``."""
         self.weights.draw(self.rng)
-        self.oracle.tell(b"w", b"w", self.limits.load_seconds)
+        self.weight_seed = draws.seed()
+        self.load_weights(self.oracle)
+
+    def load_weights(self, worker: Worker) -> None:
+        worker.channel.seed(self.weight_seed)
+        worker.tell(b"w", b"w", self.limits.load_seconds)
 
     # -- players ------------------------------------------------------------------------------------------------
 
@@ -138,7 +148,9 @@ class Bench:
             "seed": draws.seed(),
             "fp32_precision": "ieee",
             "extensions": extensions is not None,
+            "by_seed": self.by_seed,
         }
+        worker.channel.seed(self.weight_seed)
         text = Buffer.of(source.encode())
         passed = [text.fd, *fds, self.weights.buffer.fd]
         archive = Buffer.of(extensions) if extensions is not None else None
@@ -169,7 +181,7 @@ class Bench:
             for n in range(YARDSTICK_INPUTS):
                 if n == YARDSTICK_INPUTS // 2:
                     self.fresh_weights()
-                    worker.tell(b"w", b"w", self.limits.load_seconds)
+                    self.load_weights(worker)
                 inputs = self.draw_inputs()
                 truth = self.truth(inputs)
                 worker.write_inputs(inputs)
@@ -251,6 +263,6 @@ class Bench:
             self.weights.close()
 
 
-def reference_spec(spec: EvaluationSpec) -> tuple[str, Limits]:
-    """What a bench is cached by: the problem's text and the caps its workers run under."""
-    return spec.problem.sha256, spec.limits
+def reference_spec(spec: EvaluationSpec) -> tuple[str, Limits, Contract]:
+    """What a bench is cached by: the problem's text, the caps its workers run under, and how weights are given."""
+    return spec.problem.sha256, spec.limits, spec.contract

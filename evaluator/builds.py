@@ -79,6 +79,7 @@ class BuildCache:
             "problem_source": problem_source,
             "seed": 0,
             "fp32_precision": "ieee",
+            "by_seed": False,
         }
         try:
             worker.assign(meta, [text.fd, archive.fd], limits.build_seconds)

@@ -144,7 +144,7 @@ class Contest:
         self.bench.fresh_weights()
         self._answers.clear()
         for p in self.players:
-            self._guarded(p, partial(p.worker.tell, b"w", b"w", self.bench.limits.load_seconds))
+            self._guarded(p, partial(self.bench.load_weights, p.worker))
         settling = self.bench.draw_inputs()
         self._judge(settling, {n: self._call(self.players[n], settling) for n in self._order()})
         kept: list[tuple[float, ...]] = []

@@ -126,7 +126,7 @@ class Judge:
             while len(self.benches) >= MAX_BENCHES:
                 self.benches.pop(next(iter(self.benches))).close()
             try:
-                self.benches[key] = Bench(spec.problem, self.nursery, self.sweep, spec.limits)
+                self.benches[key] = Bench(spec.problem, self.nursery, self.sweep, spec.limits, spec.contract)
             except ReferenceFailed as failed:
                 raise reference_verdict(failed) from failed
         return self.benches[key]

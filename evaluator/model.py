@@ -52,6 +52,9 @@ Lane = Literal["fp32", "tf32", "fp16", "bf16"]
 LANES: tuple[Lane, ...] = ("fp32", "tf32", "fp16", "bf16")
 """Precision lanes, strictest first."""
 Isolation = Literal["jail", "none"]
+Contract = Literal["names", "kernelbench"]
+"""How a candidate comes by the reference's weights: ``names``, loaded by name and replaced between rounds; or
+``kernelbench``, drawn in the order of construction from a seed set before each constructor, a new one each round."""
 
 
 class EvaluatorError(Exception):
@@ -101,6 +104,7 @@ class EvaluationSpec(Frozen):
     """Source of the best so far, for ``promote``: judged in the same rounds."""
     lane: Lane = "fp32"
     """Loosest precision lane in which the candidate may be called correct."""
+    contract: Contract = "names"
     isolation: Isolation = "jail"
     limits: Limits = Limits()
 

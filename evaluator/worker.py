@@ -9,6 +9,7 @@ SCM_RIGHTS, the first a JSON description, the second the report buffer), load, a
     g  run forward; say where the outputs lie                        d  done
     w  load the weights that lie in the weights buffer               w  loaded
     b  construct the model anew, then load the weights               w  loaded
+       (where weights go by seed: both construct it with the seed that lies in the report buffer)
     i  draw inputs with the seed that lies in the report buffer      d  drawn
                                                                      e  failed; the report buffer says how
 """
@@ -100,7 +101,7 @@ class Worker:
         self.rest: list[int] = []
         self.construct: Callable[[], Any] = lambda: None
         self.forward: Callable[[], list[torch.Tensor]] = self.run_model
-        self.double = False
+        self.double = self.by_seed = False
 
     # -- assignment ---------------------------------------------------------------------------------------------
 
@@ -137,8 +138,10 @@ class Worker:
             problem = module if meta["module"] == "problem" else execute(meta["problem_source"], "problem")
             init = problem.get_init_inputs()
 
+        self.by_seed = meta["by_seed"]
+
         def construct() -> Any:
-            torch.manual_seed(meta["seed"])
+            torch.manual_seed(self.seed() if self.by_seed else meta["seed"])
             return cls(*init)
 
         self.module, self.construct = module, construct
@@ -157,7 +160,12 @@ class Worker:
         return state
 
     def load_weights(self) -> None:
-        """By name. Parameters the reference has and this model lacks may be dead; the outputs will tell."""
+        """By name; where a seed made them there is nothing to load.
+
+        Parameters that the reference has and this model lacks may be dead; the outputs will tell.
+        """
+        if self.by_seed:
+            return
         model, state = self.model, self.weights()
         if not hasattr(model, "load_state_dict"):
             raise Failure(
@@ -219,8 +227,15 @@ class Worker:
     def go_double(self) -> None:
         """From here on compute in float64, whatever dtype the model's own constants were written for."""
         single = self.construct
-        torch.set_default_dtype(torch.float64)
-        self.construct = lambda: single().double()
+
+        def construct() -> Any:
+            torch.set_default_dtype(torch.float32 if self.by_seed else torch.float64)  # a draw depends on its dtype
+            try:
+                return single().double()
+            finally:
+                torch.set_default_dtype(torch.float64)
+
+        self.construct = construct
         self.model = self.construct()
         self.double = True
 
@@ -231,16 +246,19 @@ class Worker:
 
     def draw(self) -> None:
         """Fresh inputs as the problem draws them (in float32), written into this worker's own input buffers."""
-        (seed,) = struct.unpack("<q", self.report[:8])
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float32)
         try:
-            torch.manual_seed(seed)
+            torch.manual_seed(self.seed())
             for mine, x in zip(self.inputs, self.module.get_inputs(), strict=True):
                 if isinstance(mine, torch.Tensor):
                     mine.copy_(x)
         finally:
             torch.set_default_dtype(default)
+
+    def seed(self) -> int:
+        """The one that lies in the report buffer."""
+        return int(struct.unpack("<q", self.report[:8])[0])
 
     # -- answering ----------------------------------------------------------------------------------------------
 
@@ -292,7 +310,7 @@ class Worker:
         if byte == b"i":
             self.draw()
             return b"d"
-        if byte == b"b":
+        if byte == b"b" or self.by_seed:
             self.model = self.construct()
         self.load_weights()
         return b"w"
