@@ -22,8 +22,10 @@ from problems.model import Problem, ProblemError, SizeOverride
 
 _RUN_NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 RUN_LAYOUT = "level_L_problem_P_sample_S_kernel.py"
+UNSTABLE_TRIES = 3
+"""As in a campaign."""
 NO_OPINION = ON_THE_PROBLEM | {"unstable"}
-"""Statuses that say nothing about a candidate's outputs."""
+"""Statuses that leave open whether a candidate is right."""
 
 
 class RunName(Frozen):
@@ -179,7 +181,7 @@ def rescore(
         for n, candidate in enumerate(candidates, 1):
             say(f"{n} of {len(candidates)}: {candidate.file} against {candidate.problem.id} …")
             spec = request(candidate)
-            row = Rescored(file=candidate.file, problem=candidate.problem.id, evaluation=evaluator.evaluate(spec))
+            row = Rescored(file=candidate.file, problem=candidate.problem.id, evaluation=_verdict(evaluator, spec))
             rows.append(row)
             claim = claim_of(spec.problem, spec.source, lane=spec.lane, isolation=spec.isolation, limits=spec.limits)
             rows[-1] = row.model_copy(update={"claim": claim})
@@ -197,6 +199,14 @@ def rescoring(folder: Path, found: Found, rows: tuple[Rescored, ...]) -> Rescori
         not_reached=tuple(c.file for c in found.candidates[len(rows) :]),
         summary=Summary.of(rows),
     )
+
+
+def _verdict(evaluator: Evaluator, spec: EvaluationSpec) -> Evaluation:
+    for _ in range(UNSTABLE_TRIES):
+        evaluation = evaluator.evaluate(spec)
+        if evaluation.status != "unstable":
+            break
+    return evaluation
 
 
 def _meant(pattern: str, catalog: Catalog, overrides: Sequence[SizeOverride]) -> tuple[Problem, ...]:
