@@ -66,14 +66,14 @@ class Subject:
 
     def answer(self, inputs: Sequence[Any], seed: int = SEED) -> Tensors:
         """The float32 model's outputs, as copies; the inputs stay as they are."""
-        return self._run(self.single, [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs], seed)
+        return self.run(self.single, [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs], seed)
 
     def truth(self, inputs: Sequence[Any], seed: int = SEED) -> Tensors:
         """The float64 model's outputs; where it has none, the float32 model's, in float64."""
         if self.float64:
             try:
                 with default_dtype(torch.float64):
-                    return self._run(self.double, [x.double() if _floating(x) else _copy(x) for x in inputs], seed)
+                    return self.run(self.double, [x.double() if _floating(x) else _copy(x) for x in inputs], seed)
             except (RuntimeError, TypeError) as error:
                 if "memory" in str(error):
                     raise
@@ -81,7 +81,8 @@ class Subject:
         return [y.double() if y.is_floating_point() else y for y in self.answer(inputs, seed)]
 
     @staticmethod
-    def _run(model: Any, inputs: Sequence[Any], seed: int) -> Tensors:
+    def run(model: Any, inputs: Sequence[Any], seed: int) -> Tensors:
+        """Outputs of ``model``, which gets the very tensors that are given."""
         torch.manual_seed(seed)
         with torch.no_grad():
             leaves, _ = flatten(model(*inputs))

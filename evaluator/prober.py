@@ -39,11 +39,11 @@ from problems.sizes import override  # noqa: E402
 
 Rung = tuple[SizeOverride, ...]
 
-RUNS = 120
+RUNS = 100
 """Runs of the model (float32, forward) that a probe's time is planned for."""
 PATIENCE = 5
 """Times as long as planned that a run may take where nothing smaller is to be had."""
-FLOPS_PER_SECOND, BYTES_PER_SECOND, OPERATION_SECONDS = 12e9, 1.5e9, 15e-6
+FLOPS_PER_SECOND, BYTES_PER_SECOND, OPERATION_SECONDS = 25e9, 1.5e9, 15e-6
 """What one thread does, cautiously: float32 products, traffic of eager operations, and the cost of each."""
 COMPARED_BYTES_PER_SECOND = 1e8
 """What it compares, of float32 outputs, including the papers' gates: about once per run."""

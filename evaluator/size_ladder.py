@@ -14,8 +14,8 @@ KINDS: tuple[tuple[str, int], ...] = (
     (r"height|width|image|img|^h$|^w$|spatial|resolution", 32),
     (r"^(input|output|hidden|feature)_?(size|dim|features)$|^features$|^dim$|embd|embed", 256),
 )
-"""Names of constants and the value that each kind is not lowered below. Statistics over a batch of one are none.
-Widths come last: lowering them changes how errors grow."""
+"""Names of constants and the value that each kind is not lowered below. Widths come last, since lowering
+them changes how errors grow; a batch of one is the last resort, since a mean over it is none."""
 LARGER_BATCH, MOST_BATCH = 8, 64
 
 
@@ -30,16 +30,23 @@ def ladder(problem: Problem) -> Iterator[tuple[SizeOverride, ...]]:
             name = max(lowerable, key=lambda n: values[n])
             values[name] //= 2
             yield _changes(present, values)
+    single = {name: 1 for name, value in values.items() if _is_batch(name) and value > 1}
+    if single:
+        yield _changes(present, values | single)
 
 
 def larger_batch(problem: Problem, rung: tuple[SizeOverride, ...]) -> tuple[SizeOverride, ...] | None:
     """``rung`` with its batch sizes eight times as large, up to 64; None when no constant is a batch size."""
     present = _integers(problem)
     values = present | {o.name: int(o.value) for o in rung}
-    names = [name for name in values if re.search(KINDS[0][0], name.lower()) and values[name] < MOST_BATCH]
+    names = [name for name in values if _is_batch(name) and values[name] < MOST_BATCH]
     if not names:
         return None
     return _changes(present, values | {name: min(MOST_BATCH, values[name] * LARGER_BATCH) for name in names})
+
+
+def _is_batch(name: str) -> bool:
+    return re.search(KINDS[0][0], name.lower()) is not None
 
 
 def _integers(problem: Problem) -> dict[str, int]:

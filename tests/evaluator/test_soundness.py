@@ -258,7 +258,7 @@ def test_null_answers_have_the_distance_they_should() -> None:
     assert {n.fools("bf16") for n in first.values()} == {True, False}
 
 
-def test_the_ladder_lowers_batches_first_and_never_below_two() -> None:
+def test_the_ladder_lowers_batches_first_and_to_one_only_at_the_end() -> None:
     text = "batch_size = 8\nheight, width = 64, 128\nheads = 4\n" + PROBLEM
     rungs = [{o.name: o.value for o in rung} for rung in ladder(problem(text))]
     assert rungs == [
@@ -268,6 +268,7 @@ def test_the_ladder_lowers_batches_first_and_never_below_two() -> None:
         {"batch_size": 2, "width": 64},
         {"batch_size": 2, "height": 32, "width": 64},
         {"batch_size": 2, "height": 32, "width": 32},
+        {"batch_size": 1, "height": 32, "width": 32},
     ]
     for rung in ladder(problem(text)):
         override(text, rung)
