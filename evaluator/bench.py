@@ -176,6 +176,8 @@ class Bench:
         """Eager's error and the effect of input noise, pooled over fresh inputs and two sets of weights."""
         (worker,) = self.nursery.take(self.limits)
         eager = noise = gate.NO_ERROR
+        nulls: dict[str, gate.Error] = {}
+        before: list[torch.Tensor] = []
         try:
             self.start(worker, self.problem.source, "Model")
             for n in range(YARDSTICK_INPUTS):
@@ -188,9 +190,13 @@ class Bench:
                 worker.tell(b"g", b"d", self.limits.first_call_seconds)
                 eager = eager.worst(gate.measure(worker.captured(), truth))
                 noise = noise.worst(gate.measure(self.truth(draws.one_ulp_noise(inputs, self.rng)), truth))
+                if n != YARDSTICK_INPUTS // 2:
+                    for name, answer in gate.null_answers(truth, before).items():
+                        nulls[name] = nulls.get(name, gate.NO_ERROR).worst(gate.measure(answer, truth))
+                before = truth
         finally:
             worker.kill()
-        yardstick = gate.Yardstick(eager, noise)
+        yardstick = gate.Yardstick(eager, noise, nulls)
         if yardstick.chaotic:
             self.flags.append("chaotic")
         return yardstick

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 CHECKED_CALLS = 5
 """At least three by our protocol; five is what the papers' gates try."""
 SOLO_CALLS = 8
-IDLE_SHARE = 0.02
-IDLE_FLOOR_SECONDS = 0.002
+STOPPED_SECONDS = 20e-6
+"""CPU time that the scheduler may still book on what is stopped; whatever really runs on uses more in one look."""
+RESTLESS = 3
+"""Times in a contest that it must happen: a core taken away in the middle of stopping looks the same, once."""
 MAX_DROPPED = 0.10
 FOLLOWS = (0.5, 1.5)
 LATE_SECONDS = 0.1
@@ -82,6 +84,7 @@ class Contest:
         self.random = random.Random(draws.seed())
         self.rounds = Rounds()
         self._idle_cpu = self._busy = 0.0
+        self._restless = 0
         self._answers: list[list[torch.Tensor]] = []
         """The reference's latest, under the weights in use."""
 
@@ -148,23 +151,28 @@ class Contest:
         settling = self.bench.draw_inputs()
         self._judge(settling, {n: self._call(self.players[n], settling) for n in self._order()})
         kept: list[tuple[float, ...]] = []
-        previous: tuple[list[torch.Tensor], dict[int, list[torch.Tensor]]] | None = None
-        repeat_at = self.random.randrange(1, pairs) if pairs > 1 else 0
+        repeat_after = self.random.randrange(pairs)
         for i, order in enumerate(timing.orders(len(self.players), pairs, self.random)):
-            near = draws.near_duplicate(previous[0], self.bench.rng) if previous and i == repeat_at else None
-            inputs = near if near is not None else self.bench.draw_inputs()
+            inputs = self.bench.draw_inputs()
             stolen = steal_ticks()
             seconds, outputs = self._pair(inputs, order)
             self._judge_timed(inputs, outputs)
-            if near is not None and previous is not None:
-                self._follow(previous[1], outputs)
-            previous = (inputs, outputs)
             total = self.rounds.n_pairs + len(kept) + self.rounds.dropped + 1
             if steal_ticks() > stolen and self.rounds.dropped + 1 <= MAX_DROPPED * total:
                 self.rounds.dropped += 1
             else:
                 kept.append(seconds)
+            if i == repeat_after:
+                self._near_duplicate(inputs, outputs)
         self.rounds.pairs.append(kept)
+
+    def _near_duplicate(self, inputs: list[torch.Tensor], outputs: dict[int, list[torch.Tensor]]) -> None:
+        """The same inputs but for one element, off the clock: who keeps answers may well know most of this one."""
+        near = draws.near_duplicate(inputs, self.bench.rng)
+        if near is not None and self.check:
+            after = {n: self._call(self.players[n], near) for n in self._order()}
+            self._judge_timed(near, after)
+            self._follow(outputs, after)
 
     def _pair(
         self, inputs: list[torch.Tensor], order: tuple[int, ...]
@@ -179,31 +187,31 @@ class Contest:
 
     # -- calls --------------------------------------------------------------------------------------------------
 
-    def _prepare(self, player: Player, inputs: list[torch.Tensor]) -> None:
+    def _prepare(self, player: Player, inputs: list[torch.Tensor]) -> float:
+        """Write the inputs while everybody is stopped; what the player had used of the CPU by then, in seconds."""
         for p in self.players:
             if not p.worker.tree.stop_all():
                 raise Fault(p, "background_work", "its processes could not all be stopped between calls")
+        before = player.worker.tree.cpu_seconds()
         player.worker.write_inputs(inputs)
+        return before
 
     def _timed(self, player: Player, inputs: list[torch.Tensor]) -> float:
-        self._prepare(player, inputs)
+        mine = self._prepare(player, inputs)
         idle = [p for p in self.players if p is not player]
         self.bench.sweep()
         before = [p.worker.tree.cpu_seconds() for p in idle]
+        self._still(player, mine, "after its inputs were written and before the clock started")
         seconds = self._guarded(player, partial(player.worker.timed_call, self.bench.limits.call_seconds))
         for p, cpu in zip(idle, before, strict=True):
-            used = p.worker.tree.cpu_seconds() - cpu
-            self._idle_cpu += used
-            if used > max(IDLE_SHARE * seconds, IDLE_FLOOR_SECONDS):
-                raise Fault(
-                    p, "background_work", f"it used {used * 1e3:.1f} ms of CPU while the other side was on the clock"
-                )
+            self._idle_cpu += self._still(p, cpu, "while the other side was on the clock")
         self._busy += seconds
         player.seconds.append(seconds)
         return seconds
 
     def _call(self, player: Player, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        self._prepare(player, inputs)
+        mine = self._prepare(player, inputs)
+        self._still(player, mine, "after its inputs were written and before it was asked")
         self._guarded(player, partial(player.worker.tell, b"g", b"d", self.bench.limits.first_call_seconds))
         self._untouched(player, inputs)
         return self._captured(player)
@@ -213,6 +221,14 @@ class Contest:
             return action()
         except WorkerFailed as failure:
             raise Fault(player, "failure", str(failure), failure) from failure
+
+    def _still(self, player: Player, before: float, when: str) -> float:
+        """CPU seconds since ``before``, which a stopped player has none of: SIGCONT can come from its own timer."""
+        used = player.worker.tree.cpu_seconds() - before
+        self._restless += used > STOPPED_SECONDS
+        if self._restless >= RESTLESS:
+            raise Fault(player, "background_work", f"it used {used * 1e3:.2f} ms of CPU {when}, when it was stopped")
+        return max(0.0, used)
 
     def _captured(self, player: Player) -> list[torch.Tensor]:
         try:
@@ -243,8 +259,12 @@ class Contest:
         self._answers = [*self._answers[-4:], outputs[0]]
 
     def _judge_timed(self, inputs: list[torch.Tensor], outputs: dict[int, list[torch.Tensor]]) -> None:
-        """The same for timed outputs: eager's answer is at hand, and mostly settles it at a fraction of the cost."""
-        if all(gate.surely_passes(outputs[n], outputs[0], self.bench.yardstick, self.lane) for n in self.check):
+        """The same for timed outputs: eager's answer is at hand, and mostly settles it at a fraction of the cost.
+
+        In the strictest lane passed so far: what is reported of the checked calls must hold on the clock too.
+        """
+        lane = gate.strictest(self.rounds.error, self.bench.yardstick) or self.lane
+        if all(gate.surely_passes(outputs[n], outputs[0], self.bench.yardstick, lane) for n in self.check):
             self.rounds.checked += len(self.check)
             self._answers = [*self._answers[-4:], outputs[0]]
         else:

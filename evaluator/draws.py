@@ -41,8 +41,22 @@ def fresh_parameter(initial: torch.Tensor, rng: torch.Generator) -> torch.Tensor
     return flat.view(initial.shape) * (1 + 0.1 * z)
 
 
+def fresh_statistic(name: str, initial: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """A buffer as the reference made it, but running means and variances drawn: m + 0.1 z, and v exp(0.3 z).
+
+    As made they are 0 and 1, and a normalization that leaves them out would be right. Other buffers are constants of
+    the problem (masks, frequencies), which a candidate may know.
+    """
+    if not initial.is_floating_point():
+        return initial
+    z = torch.randn(initial.shape, generator=rng, dtype=torch.float32).to(initial.dtype)
+    if name.endswith("running_mean"):
+        return initial + 0.1 * z
+    return initial * torch.exp(0.3 * z) if name.endswith("running_var") else initial
+
+
 class Weights:
-    """The state that all workers load: parameters drawn anew each time, buffers as the reference made them.
+    """The state that all workers load: parameters and running statistics drawn anew, other buffers as they were made.
 
     One frozen buffer serves every worker; only the judge can write it.
     """
@@ -56,7 +70,8 @@ class Weights:
     def draw(self, rng: torch.Generator) -> None:
         for s in self.state:
             initial = self.initial.tensor(s, s.offset)
-            self.buffer.tensor(s, s.offset).copy_(fresh_parameter(initial, rng) if s.parameter else initial)
+            drawn = fresh_parameter(initial, rng) if s.parameter else fresh_statistic(s.name, initial, rng)
+            self.buffer.tensor(s, s.offset).copy_(drawn)
 
     def close(self) -> None:
         self.buffer.close()

@@ -15,8 +15,8 @@ absolute floors R0, M0 make a lane; they were found by emulating each precision 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -62,6 +62,8 @@ class Yardstick:
 
     eager: Error = NO_ERROR
     noise: Error = NO_ERROR
+    nulls: Mapping[str, Error] = field(default_factory=dict)
+    """Errors of answers that nobody computed (see ``null_answers``)."""
 
     @property
     def chaotic(self) -> bool:
@@ -165,6 +167,22 @@ def surely_passes(
 def passes(error: Error, yardstick: Yardstick, lane: Lane) -> bool:
     r_bound, m_bound = yardstick.bounds(lane)
     return error.finite and error.rms <= r_bound and error.tail <= m_bound and error.peak <= 100 * m_bound
+
+
+def null_answers(truth: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+    """Answers to an input that need no work on it; ``before`` are the outputs for another one, if there was one."""
+    answers = {
+        "zeros": [torch.zeros_like(t) for t in truth],
+        "the mean": [torch.full_like(t, t.double().mean().item()) if t.is_floating_point() else t[:0] for t in truth],
+        "the answer to another input": list(before),
+    }
+    shapes = [t.shape for t in truth]
+    return {name: answer for name, answer in answers.items() if [a.shape for a in answer] == shapes}
+
+
+def accepted_null(yardstick: Yardstick, lane: Lane) -> str | None:
+    """A null answer that would pass: the problem cannot tell right from wrong at this gate."""
+    return next((name for name, error in yardstick.nulls.items() if passes(error, yardstick, lane)), None)
 
 
 def strictest(error: Error, yardstick: Yardstick) -> Lane | None:

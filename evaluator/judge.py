@@ -104,6 +104,7 @@ class Judge:
         progress.bench = bench
         progress.flags += bench.flags
         progress.phase("prepare")
+        self._sound(spec, bench, progress)
         extensions = self._build(spec, bench, spec.source, progress)
         incumbent = None
         if spec.incumbent is not None:
@@ -272,6 +273,20 @@ class Judge:
             seconds=progress.seconds(),
             evidence=progress.evidence(self.threads),
         )
+
+    def _sound(self, spec: EvaluationSpec, bench: Bench, progress: Progress) -> None:
+        """No speedup on a problem that takes an answer nobody computed for right, unless it is asked for."""
+        null = gate.accepted_null(bench.yardstick, spec.lane)
+        if null is None:
+            return
+        if spec.unsound == "refuse":
+            chaos = "; one unit in the last place of its inputs moves its output visibly" * bench.yardstick.chaotic
+            raise Verdict(
+                "problem_unsound",
+                f"this problem cannot tell right from wrong: {null} would pass in lane {spec.lane}{chaos}. "
+                "`kernel-agent problems probe` says what repairs it",
+            )
+        progress.flags.append("problem_unsound")
 
     def _controlled(self, bench: Bench, progress: Progress) -> None:
         """No number is believed of a machine on which the reference differs from itself."""

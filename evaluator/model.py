@@ -105,6 +105,8 @@ class EvaluationSpec(Frozen):
     lane: Lane = "fp32"
     """Loosest precision lane in which the candidate may be called correct."""
     contract: Contract = "names"
+    unsound: Literal["refuse", "flag"] = "refuse"
+    """What to do with a problem that takes an answer nobody computed for right: ``problem_unsound``, or a flag."""
     isolation: Isolation = "jail"
     limits: Limits = Limits()
 
