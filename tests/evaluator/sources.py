@@ -55,3 +55,45 @@ def candidate(forward: str, *, init: str = "", top: str = "", extra: str = "") -
 
 ANSWER = "F.gelu(self.linear(x))"
 EAGER = candidate(f"return {ANSWER}")
+
+
+FAINT = changed("F.gelu(self.linear(x))", "F.gelu(self.linear(x)) * 1e-6")
+"""Every output lies below the absolute tolerances that are in use."""
+
+BRANCHES = Problem(
+    id="tests/branches",
+    title="branches",
+    origin="file",
+    source=HEAD
+    + """
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.first = nn.Linear(features, features)
+        self.second = nn.Linear(features, features)
+        self.unused = nn.Linear(3, 3)
+        self.register_buffer("offset", torch.linspace(-1, 1, features))
+
+    def forward(self, x, y, power):
+        left = torch.tanh(self.first(x) + self.offset)
+        right = F.relu(self.second(y)) ** power
+        return {"sum": left + right, "pair": (left, right)}
+
+
+def get_inputs():
+    return [torch.randn(256, 64), torch.randn(256, 64), 2]
+
+
+def get_init_inputs():
+    return [64]
+""",
+)
+"""Two inputs and a number, two layers, a dead one and a buffer, three outputs in a dictionary and a tuple."""
+BRANCHES_EAGER = BRANCHES.source.replace("class Model(", "class ModelNew(")
+
+
+def branches(old: str, new: str) -> str:
+    """``BRANCHES_EAGER`` with one piece of its text replaced."""
+    assert old in BRANCHES_EAGER
+    return BRANCHES_EAGER.replace(old, new)
