@@ -86,6 +86,18 @@ def test_a_kernelbench_run(run: Run, tmp_path: Path) -> None:
     assert [left.file for left in made.left_out] == ["level_1_problem_8_sample_0_kernel.py"]
 
 
+def test_a_contract_for_kernels_with_names_of_their_own(run: Run, linear: Path, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, renamed=EAGER.replace("self.linear", "self.other"))
+    by_name = run("evaluate", folder, "--problem", linear)
+    assert "weights_not_transferable" in by_name.out
+    assert "--contract kernelbench" in by_name.out
+    by_seed = run("evaluate", folder, "--problem", linear, "--contract", "kernelbench", "--json")
+    (row,) = Rescoring.model_validate(by_seed.document).rows
+    assert row.evaluation.status in ("correct", "unstable")
+    assert row.claim is not None
+    assert row.claim.status == "correct"
+
+
 def test_bad_input_is_refused(run: Run, linear: Path, tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     refused(run("evaluate", folder, "--problem", linear), "no file in it is named *.py")
