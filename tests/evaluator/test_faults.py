@@ -1,16 +1,36 @@
-"""Candidates that fail: each gets the status and the words that help its author, and nothing is left behind."""
+"""Candidates that fail: each gets the status and the words that help its author, and nothing is left behind.
+
+Faults that evaluators of this kind were reported for, and the tests that hold them here:
+
+ 1. right kernel, wrong weights: "all-ones initial weights" in the honest corpus, "other parameter names" below
+ 2. a reference that breaks in a precision: test_problems, a_reference_without_float64_is_flagged
+ 3. no memory for the comparison: test_gate, chunking_changes_nothing; test_problems, a_reference_that_does_not_fit
+ 4. a timeout that does not stop: everything_a_stubborn_candidate_started_is_gone_in_time
+ 5. a hang that wedges what comes next: after_a_hang_the_next_verdict_is_as_usual
+ 6. a resume that miscounts: tests/kernel_agent/engine, attempts_are_those_of_an_undisturbed_run
+ 7. a verified result lost when the budget ends: tests/kernel_agent/engine, a_step_budget_ends_the_session
+ 8. a filter that leaves no data: noise_without_end_is_unstable_with_its_data
+ 9. races between builders: builders_of_one_source_agree; a_missing_header_is_a_compile_error
+10. a static check that refuses honest code: "an import that may fail" in the honest corpus, and "a patch behind two
+    slashes" in the hostile one
+11. a chaotic reference: test_precision
+12. work bound by launches needs a GPU, and so do the halves of 2, 3 and 5 that speak of one: benchmarks/gpu_check
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
+from evaluator.builds import BuildCache, Built
 from evaluator.model import Status
 from evaluator.pool import LocalEvaluator
-from tests.evaluator.conftest import LIMITS, Judged
+from evaluator.workers import Nursery
+from tests.evaluator.conftest import LIMITS, TRIES, Judged, accepted
 from tests.evaluator.processes import alive, below, judge_of
 from tests.evaluator.sources import ANSWER, EAGER, HEAD, PROBLEM, candidate, problem
 
@@ -32,15 +52,6 @@ FAULTS: dict[str, tuple[str, Status, str]] = {
     "a tuple": (candidate(f"return ({ANSWER},)"), "wrong_shape", "(tensor)"),
     "no tensor": (candidate("return 'done'"), "wrong_shape", "str"),
     "NaN": (candidate(f"y = {ANSWER}; y[3, 3] = float('nan'); return y"), "non_finite", "NaN"),
-    "zeros": (candidate("return torch.zeros_like(x)"), "incorrect", "typical error"),
-    "a constant": (candidate("return torch.full_like(x, 0.28)"), "incorrect", "typical error"),
-    "the input": (candidate("return x"), "incorrect", "typical error"),
-    "exits after printing": (
-        candidate('import os; print(\'{"status": "correct"}\', flush=True); os._exit(0)'),
-        "crashed",
-        "exit code 0",
-    ),
-    "exits in import": ("import os; os._exit(0)\n", "crashed", "exit code 0"),
     "SystemExit": (candidate("raise SystemExit(0)"), "runtime_error", "SystemExit"),
     "SIGSEGV": (candidate("import ctypes; ctypes.string_at(0)"), "crashed", "SIGSEGV"),
     "SIGKILL": (candidate("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), "crashed", "SIGKILL"),
@@ -58,7 +69,6 @@ FAULTS: dict[str, tuple[str, Status, str]] = {
         "weights_not_transferable",
         "another shape",
     ),
-    "mutates its input": (candidate(f"y = {ANSWER}; x.zero_(); return y"), "mutated_input", "copy"),
     "2 GB in /tmp": (
         candidate("open('/tmp/big', 'wb').write(bytes(1 << 31))"),
         "runtime_error",
@@ -143,6 +153,32 @@ def test_everything_a_stubborn_candidate_started_is_gone_in_time(judged: Judged)
     assert judged("import nothing_of_that_name\n").status == "load_error"
 
 
+def test_after_a_hang_the_next_verdict_is_as_usual(judged: Judged) -> None:
+    assert judged(candidate("while True: pass")).status == "timeout"
+    after = judged(EAGER + "# after a hang\n", tries=TRIES)
+    assert accepted(after), after.reason
+
+
+def test_noise_without_end_is_unstable_with_its_data(judged: Judged) -> None:
+    source = candidate(
+        f"time.sleep(self.nap); return {ANSWER}",
+        init="self.nap = 0.0",
+        top="import random, time",
+        extra="""
+        def load_state_dict(self, state, strict=True):
+            self.nap = random.choice((0.0, 0.05))
+            return super().load_state_dict(state, strict)
+        """,
+    )
+    evaluation = judged(source)
+    assert evaluation.status == "unstable"
+    assert "interval" in evaluation.reason
+    evidence = evaluation.evidence
+    assert len(evidence.round_log_ratios) == evidence.rounds >= 2
+    assert evidence.pairs > 0
+    assert evidence.dropped_pairs <= 0.1 * (evidence.pairs + evidence.dropped_pairs)
+
+
 def settled(judge: psutil.Process) -> int:
     """Processes below the judge once the spares that it just started have come up."""
     count, since = -1, time.monotonic()
@@ -200,6 +236,52 @@ def test_a_compiler_error_is_shown_with_its_line(judged: Judged) -> None:
     assert evaluation.status == "compile_error"
     assert "not_declared" in evaluation.errors[0]
     assert "error:" in evaluation.errors[0]
+
+
+def test_a_missing_header_is_a_compile_error(judged: Judged) -> None:
+    """No such file, says the compiler, and it is no lock that somebody else holds."""
+    source = candidate(
+        "return x",
+        top="""
+        from torch.utils.cpp_extension import load_inline
+        load_inline(name="nope", cpp_sources="#include <nope.h>", functions=[], no_implicit_headers=True)
+        """,
+    )
+    evaluation = judged(source)
+    assert evaluation.status == "compile_error"
+    assert "nope.h" in evaluation.errors[0]
+
+
+BUILDERS = 8
+
+
+def test_builders_of_one_source_agree(tmp_path: Path, level: str) -> None:
+    source = candidate(
+        "return x",
+        top="""
+        # cpp_extension
+        import os, time
+        with open(os.environ["TORCH_EXTENSIONS_DIR"] + "/lib.so", "w") as f:
+            for part in range(10):
+                print(part, file=f, flush=True)
+                time.sleep(0.02)
+        """,
+    )
+    found: list[Built] = []
+
+    def build() -> None:
+        # A jail dies with the thread that started it, so each builder waits here for its own.
+        mine = Nursery(level, 1, 0)
+        found.append(BuildCache(tmp_path, mine).get(source, "[8]", "", LIMITS))
+        mine.close()
+
+    threads = [threading.Thread(target=build) for _ in range(BUILDERS)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [b.facts.artifacts for b in found if b.facts] == [1] * BUILDERS
+    assert [p.suffix for p in tmp_path.iterdir()] == [".build"], "no half-written file is left"
 
 
 def test_ten_times_the_log_is_survived(judged: Judged) -> None:
