@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from problems.model import Problem
 
-PROTOCOL_VERSION = "1"
+PROTOCOL_VERSION = "2"
 
 Status = Literal[
     "correct",
@@ -224,6 +224,8 @@ class Evaluation(Frozen):
     """One-sided 99.75% lower bound of the gain."""
     accepted: bool | None = None
     """``promote``: the challenger is the new best."""
+    soundness: Literal["sound", "repaired", "unsound", "too_large"] | None = None
+    """Whether the problem can tell right from wrong, where it was probed (``evaluator.soundness``)."""
     gate: str = "honest"
     lane: Lane | None = None
     """Strictest lane passed."""

@@ -62,6 +62,14 @@ class Settings(BaseSettings):
     def build_cache(self) -> Path:
         return self.home / "cache" / "builds"
 
+    @property
+    def soundness_cache(self) -> Path:
+        return self.home / "cache" / "soundness"
+
+    @property
+    def baseline_cache(self) -> Path:
+        return self.home / "cache" / "baselines"
+
 
 def config_path() -> Path:
     """``KERNEL_AGENT_CONFIG``, or the platform's configuration folder."""

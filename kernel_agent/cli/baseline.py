@@ -45,19 +45,15 @@ def baseline(
     with LocalEvaluator(settings.build_cache, isolation) as evaluator:
         found = None
         if not again:
-            found = baselines.cached(kept_in(settings), baselines.conditions_here(evaluator, chosen))
+            found = baselines.cached(settings.baseline_cache, baselines.conditions_here(evaluator, chosen))
         if found is None or baselines.old(found):
-            found = measured(evaluator, chosen, kept_in(settings), isolation, quiet=as_json)
+            found = measured(evaluator, chosen, settings.baseline_cache, isolation, quiet=as_json)
     if as_json:
         print_json(found)
     else:
         print_text(baseline_text(found, chosen.id))
     if found.status == "unstable":
         raise typer.Exit(FAILED)
-
-
-def kept_in(settings: Settings) -> Path:
-    return settings.home / "cache" / "baselines"
 
 
 def measured(
@@ -96,7 +92,7 @@ def compared(
 
     if verdict.speedup is None:
         return verdict, ""
-    folder = kept_in(settings)
+    folder = settings.baseline_cache
     found = baselines.cached(folder, baselines.conditions_of(verdict))
     if measuring and (found is None or baselines.doubt(found, verdict)):
         found = measured(evaluator, spec.problem, folder, spec.isolation, quiet=quiet)

@@ -83,7 +83,7 @@ def probe(
     run = invocation.of(context)
     chosen = _named(run.catalog(), problem, invocation.overrides(sizes))
     require_jail(isolation)
-    folder = run.prepared().home / "cache" / "soundness"
+    folder = run.prepared().soundness_cache
     reports: list[SoundnessReport] = []
     for one in chosen:
         if not as_json and sys.stderr.isatty():

@@ -25,6 +25,7 @@ def verdict_text(verdict: Evaluation, problem_id: str, on_compile: str = "") -> 
     if verdict.gates:
         rows.append(("lane", verdict.lane or "none passed"))
         rows.append(("gates", ", ".join(_gate(gate) for gate in verdict.gates)))
+    rows.append(("soundness", verdict.soundness or f"not probed (kernel-agent problems probe {problem_id})"))
     if verdict.flags:
         rows.append(("flags", ", ".join(verdict.flags)))
     rows.append(("evidence", _evidence(verdict)))

@@ -8,7 +8,7 @@ import pytest
 from evaluator.baselines import Baseline, conditions_of, save
 from evaluator.model import Evaluation, EvaluationSpec
 from evaluator.pool import LocalEvaluator
-from kernel_agent.cli.baseline import baseline_text, compared, kept_in
+from kernel_agent.cli.baseline import baseline_text, compared
 from kernel_agent.cli.verdict_text import verdict_text
 from kernel_agent.settings import Settings, load_settings
 from tests.dashboard.written_campaign import problem, verdict
@@ -46,7 +46,7 @@ def beside(found: Evaluation, folder: Path) -> tuple[Evaluation, str]:
 
 
 def test_a_kept_baseline_is_shown_beside_the_verdict(measured: Evaluation, tmp_path: Path) -> None:
-    save(kept_in(Settings(home=tmp_path)), kept(measured))
+    save(Settings(home=tmp_path).baseline_cache, kept(measured))
     after, said = beside(measured, tmp_path)
     assert said == ""
     assert after.speedup_compile == pytest.approx(1.2)
@@ -54,7 +54,7 @@ def test_a_kept_baseline_is_shown_beside_the_verdict(measured: Evaluation, tmp_p
 
 
 def test_a_stale_one_is_said_to_be_and_not_used(measured: Evaluation, tmp_path: Path) -> None:
-    save(kept_in(Settings(home=tmp_path)), kept(measured, timedelta(days=9)))
+    save(Settings(home=tmp_path).baseline_cache, kept(measured, timedelta(days=9)))
     after, said = beside(measured, tmp_path)
     text = verdict_text(after, "file/tiny", said)
     assert "stale baseline, not used: measured 9 days ago" in text
@@ -64,7 +64,7 @@ def test_a_stale_one_is_said_to_be_and_not_used(measured: Evaluation, tmp_path: 
 def test_one_that_failed_says_how(measured: Evaluation, tmp_path: Path) -> None:
     nothing = {"compile_ms": None, "compile_speedup": None, "compile_speedup_low": None, "compile_speedup_high": None}
     save(
-        kept_in(Settings(home=tmp_path)),
+        Settings(home=tmp_path).baseline_cache,
         kept(measured).model_copy(update={"status": "runtime_error", "reason": "no such op", **nothing}),
     )
     after, said = beside(measured, tmp_path)
@@ -91,7 +91,7 @@ def test_it_is_measured_once_and_again_when_asked(run: Run, tmp_path: Path) -> N
     assert first.code == 0, first.err
     found = Baseline.model_validate(first.document)
     assert found.status == "runtime_error"
-    assert len(list(kept_in(load_settings()).iterdir())) == 1
+    assert len(list(load_settings().baseline_cache.iterdir())) == 1
     second = run("baseline", "--problem", path, "--json")
     assert Baseline.model_validate(second.document) == found
     third = run("baseline", "--problem", path, "--again", "--json")

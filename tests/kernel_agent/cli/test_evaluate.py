@@ -32,6 +32,9 @@ def test_a_measured_verdict_in_words() -> None:
     assert "1.500× (95%: 1.470 to 1.530)" in text
     assert "eager 4 ms, candidate 2.667 ms" in text
     assert "honest fp32 passed" in text
+    assert "not probed (kernel-agent problems probe file/tiny)" in text
+    probed = verdict_text(measured.model_copy(update={"soundness": "repaired"}), "file/tiny")
+    assert "soundness repaired" in probed
 
 
 def test_an_error_is_said_once() -> None:

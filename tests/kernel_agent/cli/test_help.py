@@ -14,6 +14,7 @@ from tests.kernel_agent.cli.conftest import Run, refused
 HEAVY = ("torch", "litellm", "openhands", "sqlalchemy", "plotly", "fastapi", "uvicorn", "httpx", "numpy")
 COMMANDS = (
     "demo",
+    "baseline",
     "evaluate",
     "gpus",
     "doctor",
