@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import agreement, demo, evaluation, inprocess, session
+from benchmarks import agreement, demo, discrimination, evaluation, inprocess, session
 from benchmarks.table import Row, report
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "evaluation": evaluation.run,
     "agreement": agreement.run,
+    "discrimination": discrimination.run,
     "inprocess": inprocess.run,
     "session": session.run,
     "demo": demo.run,
