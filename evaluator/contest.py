@@ -333,7 +333,9 @@ class Contest:
         return gate.passes(gate.measure(output, exact), self.bench.yardstick, self.lane)
 
     def _follow(self, before: dict[int, list[torch.Tensor]], after: dict[int, list[torch.Tensor]]) -> None:
-        """Between near-duplicate inputs the outputs must move as the reference's do."""
+        """Between near-duplicate inputs the outputs must move as the reference's do; where that is chance, anyhow."""
+        if self.bench.yardstick.chaotic:
+            return
         for n in self.check:
             share = gate.follows(before[n], after[n], before[0], after[0])
             if share is not None and not FOLLOWS[0] <= share <= FOLLOWS[1]:

@@ -180,8 +180,12 @@ def get_init_inputs():
 )
 
 
-def test_a_judge_flags_a_chaotic_reference_and_fails_no_honest_rewrite(judged: Judged) -> None:
-    source = CHAOTIC.source.replace("class Model(", "class ModelNew(")
-    evaluation = judged(source.replace("5 * x", "2 * x + 3 * x"), CHAOTIC)
-    assert "chaotic" in evaluation.flags
+def test_a_judge_charges_a_chaotic_reference_to_the_problem(judged: Judged) -> None:
+    """Where any answer passes no speedup is given; asked for all the same, it is flagged, for rewrites too."""
+    source = CHAOTIC.source.replace("class Model(", "class ModelNew(").replace("5 * x", "2 * x + 3 * x")
+    refused = judged(source, CHAOTIC)
+    assert refused.status == "problem_unsound"
+    assert "zeros would pass" in refused.reason
+    evaluation = judged(source, CHAOTIC, unsound="flag")
+    assert {"chaotic", "problem_unsound"} <= set(evaluation.flags)
     assert accepted(evaluation), evaluation.reason
