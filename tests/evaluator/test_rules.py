@@ -245,7 +245,7 @@ RULES = {
             """,
             init="self.calls = 0",
         ),
-        "failure",
+        "background_work",
         newcomers_are_overlooked,
     ),
     "running statistics are drawn": Rule(
@@ -282,6 +282,11 @@ def benches(spares: Nursery) -> Iterator[Callable[[Problem], Bench]]:
         one.close()
 
 
+def ended(failure: WorkerFailed) -> str:
+    """What the judge calls it."""
+    return "background_work" if failure.outcome == "unstoppable" else failure.outcome
+
+
 def play(bench: Bench, rule: Rule) -> str:
     """The fault's kind; without one, the lane that the candidate would be reported in."""
     workers = bench.nursery.take(LIMITS, 2)
@@ -291,9 +296,9 @@ def play(bench: Bench, rule: Rule) -> str:
         contest = Contest(bench, players, check=(1,), lane=rule.lane)
         rounds = contest.run(30.0, ROUNDS, PAIRS)
     except Fault as fault:
-        return fault.kind
+        return fault.kind if fault.failure is None else ended(fault.failure)
     except WorkerFailed as failure:
-        return "background_work" if failure.outcome == "unstoppable" else failure.outcome
+        return ended(failure)
     finally:
         for worker in workers:
             worker.kill()
