@@ -149,13 +149,14 @@ def test_dropout_is_repaired_by_eval_mode(tmp_path: Path) -> None:
     assert any(reason.startswith("random") for reason in report.reasons)
 
 
-def test_batch_statistics_over_two_are_repaired_by_a_larger_batch(tmp_path: Path) -> None:
+def test_batch_statistics_over_two_are_repaired(tmp_path: Path) -> None:
     """Normalized over two rows almost every value becomes +1 or -1, and rounding decides those that do not.
 
     Without statistics of the batch, so deep a network of default weights forgets its input.
     """
     report = probed(problem(NORMED), tmp_path)
-    assert (report.verdict, report.repair) == ("repaired", "larger batch")
+    assert report.verdict == "repaired"
+    assert report.repair in ("he weights", "larger batch")  # other weights suffice for about one draw in three
     assert any(reason.startswith("chaotic") for reason in report.reasons)
 
 
