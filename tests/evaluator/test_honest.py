@@ -9,12 +9,18 @@ from tests.evaluator.conftest import TRIES, Judged, accepted
 from tests.evaluator.corpus import HONEST, Entry
 from tests.evaluator.sources import EAGER
 
+EACH_TIME = 22
+"""Tried with every run of the tests, the rest in ``make soak``: a verdict takes seconds."""
 
-def named(entry: Entry) -> str:
-    return entry.name
+
+def tried() -> list[object]:
+    return [
+        pytest.param(entry, id=entry.name, marks=[pytest.mark.soak] if n >= EACH_TIME else [])
+        for n, entry in enumerate(HONEST)
+    ]
 
 
-@pytest.mark.parametrize("entry", HONEST, ids=named)
+@pytest.mark.parametrize("entry", tried())
 def test_honest_work_is_correct(judged: Judged, entry: Entry) -> None:
     evaluation = judged(entry.source, entry.problem, lane=entry.lane)
     assert accepted(evaluation), (evaluation.status, evaluation.reason, evaluation.errors)

@@ -83,6 +83,7 @@ def test_a_baseline_in_words(measured: Evaluation) -> None:
     assert "eager     4 ms\ncompile   3.2 ms\n" in text
 
 
+@pytest.mark.soak
 def test_it_is_measured_once_and_again_when_asked(run: Run, tmp_path: Path) -> None:
     """A problem on which torch.compile fails: that is quickly found, and a baseline like any other."""
     path = tmp_path / "fails.py"

@@ -86,6 +86,7 @@ def test_a_kernelbench_run(run: Run, tmp_path: Path) -> None:
     assert [left.file for left in made.left_out] == ["level_1_problem_8_sample_0_kernel.py"]
 
 
+@pytest.mark.soak
 def test_a_contract_for_kernels_with_names_of_their_own(run: Run, linear: Path, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, renamed=EAGER.replace("self.linear", "self.other"))
     by_name = run("evaluate", folder, "--problem", linear)
