@@ -32,6 +32,8 @@ RESTLESS = 3
 MAX_DROPPED = 0.10
 FOLLOWS = (0.5, 1.5)
 LATE_SECONDS = 0.1
+NEAR_SHARE = 0.25
+"""Of the rounds after the first, which always has a near-duplicate: who keeps answers cannot know the round."""
 
 
 @dataclass
@@ -151,7 +153,8 @@ class Contest:
         settling = self.bench.draw_inputs()
         self._judge(settling, {n: self._call(self.players[n], settling) for n in self._order()})
         kept: list[tuple[float, ...]] = []
-        repeat_after = self.random.randrange(pairs)
+        near_one = not self.rounds.pairs or self.random.random() < NEAR_SHARE
+        repeat_after = self.random.randrange(pairs) if near_one else None
         for i, order in enumerate(timing.orders(len(self.players), pairs, self.random)):
             inputs = self.bench.draw_inputs()
             stolen = steal_ticks()
