@@ -7,17 +7,15 @@ it is then a ratio of two speedups over eager.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-import os
 import platform
-import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import AwareDatetime, ValidationError
 
+from evaluator.keeping import keep
 from evaluator.model import (
     ON_THE_PROBLEM,
     Evaluation,
@@ -169,16 +167,7 @@ def cached(folder: Path, conditions: Conditions) -> Baseline | None:
 
 def save(folder: Path, baseline: Baseline) -> None:
     """Keep ``baseline`` in the place of an older one under its conditions."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(baseline.model_dump_json(indent=2) + "\n")
-        os.replace(temporary, _path(folder, baseline.conditions))
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    keep(_path(folder, baseline.conditions), (baseline.model_dump_json(indent=2) + "\n").encode())
 
 
 def _path(folder: Path, conditions: Conditions) -> Path:

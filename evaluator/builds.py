@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import platform
 import struct
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from pathlib import Path
 import torch
 
 from evaluator.channel import Buffer
+from evaluator.keeping import keep
 from evaluator.machine import cpu_name
 from evaluator.model import Build, Limits, Status
 from evaluator.workers import Nursery, WorkerFailed
@@ -63,7 +62,7 @@ class BuildCache:
         data, log = self._build(source, init, problem_source, limits, start)
         if data is None:
             return Built(None, Build(seconds=time.monotonic() - start, cached=False, log=log))
-        self._store(path, data)
+        keep(path, data)
         return Built(data, Build(seconds=time.monotonic() - start, cached=False, log=log, artifacts=_count(data)))
 
     def _build(
@@ -121,18 +120,6 @@ class BuildCache:
             (report.message, report.detail),
             build,
         )
-
-    def _store(self, path: Path, data: bytes) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self.folder)
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(data)
-            os.replace(temporary, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
 
 
 def _count(data: bytes) -> int:

@@ -24,7 +24,7 @@ from evaluator.claim import TOLERANCES, Claim, ClaimStatus, tolerance_of
 from evaluator.lease import device_lease
 from evaluator.model import EvaluatorError, Isolation, Lane, Limits
 from evaluator.plain import sanitize
-from evaluator.processes import Tree
+from evaluator.processes import Tree, exit_text
 from evaluator.sandbox import Limits as JailLimits
 from evaluator.sandbox import Mounts, environment, jailed, python_trees, require
 from problems.model import Problem
@@ -92,7 +92,7 @@ def claim_of(
         except TimeoutError:
             return claim("timeout", f"no answer within {seconds:g} s; everything it had started was ended")
         if byte != b"d":
-            return claim("crashed", f"{process.exit_text()} inside the loop")
+            return claim("crashed", f"{exit_text(process.process)} inside the loop")
         try:
             answer = _Answer.model_validate_json(process.channel.report.text())
         except ValidationError:
@@ -164,7 +164,7 @@ class _LoopProcess:
             byte = b""
         if byte != b"r":
             said = sanitize(self.log.text(), REASON_LIMIT).strip()
-            raise EvaluatorError(f"the in-process loop did not start in the jail: {said or self.exit_text()}")
+            raise EvaluatorError(f"the in-process loop did not start in the jail: {said or exit_text(self.process)}")
         if self.group is not None:
             self.tree.walk()
             self.group.add(self.tree.pids)
@@ -176,14 +176,3 @@ class _LoopProcess:
             "timed_seconds": timed_seconds,
         }
         self.channel.assign(request, [])
-
-    def exit_text(self) -> str:
-        """How the process ended, in words."""
-        try:
-            code = self.process.wait(timeout=1.0)
-        except subprocess.TimeoutExpired:
-            return "the process closed its channel"
-        number = code - 128 if code > 128 else -code
-        if number not in {s.value for s in signal.Signals}:
-            return f"the process ended by itself with exit code {code}"
-        return f"the process died of {signal.Signals(number).name}"

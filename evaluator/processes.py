@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import time
 
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK, PR_SET_CHILD_SUBREAPER = 1, 29, 36
@@ -84,6 +85,19 @@ def cpu_seconds(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return 0.0
+
+
+def exit_text(process: subprocess.Popen[bytes]) -> str:
+    """How ``process`` ended, in words, for one that closed its channel."""
+    try:
+        code = process.wait(timeout=1.0)
+    except subprocess.TimeoutExpired:
+        return "the process closed its channel"
+    number = code - 128 if code > 128 else -code
+    try:
+        return f"the process died of {signal.Signals(number).name}"
+    except ValueError:
+        return f"the process ended by itself with exit code {code}"
 
 
 class Tree:

@@ -5,16 +5,14 @@ Imports no torch: a verdict that is in the cache costs a file.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import secrets
-import tempfile
 import time
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from evaluator.keeping import keep
 from evaluator.model import PROTOCOL_VERSION, EvaluatorError, Isolation, Lane
 from evaluator.soundness_model import (
     SOUNDNESS_VERSION,
@@ -173,15 +171,6 @@ def _path(problem: Problem, folder: Path, lane: Lane) -> Path:
 def _keep(report: SoundnessReport, path: Path) -> None:
     """Whole or not at all: another process may read it at the same moment."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w") as f:
-                f.write(report.model_dump_json())
-            os.replace(name, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        keep(path, report.model_dump_json().encode())
     except OSError as error:
         raise EvaluatorError(f"cannot keep the report in {path.parent}: {error.strerror or error}") from error

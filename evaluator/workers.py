@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from evaluator import cgroup, memory
 from evaluator.channel import LOG_BYTES, Buffer, Channel, Description, Report, TensorSpec
 from evaluator.model import EvaluatorError, Limits
 from evaluator.plain import sanitize
-from evaluator.processes import Tree
+from evaluator.processes import Tree, exit_text
 from evaluator.sandbox import Limits as JailLimits
 from evaluator.sandbox import Mounts, environment, jailed, python_trees
 
@@ -82,7 +81,7 @@ class Worker:
             byte = b""
         if byte != b"r":
             self.kill()
-            raise EvaluatorError(f"a worker did not start in the jail: {self.log_tail() or self.exit_text()}")
+            raise EvaluatorError(f"a worker did not start in the jail: {self.log_tail() or exit_text(self.process)}")
         self.tree.walk()
         # Nothing has run here yet: below bubblewrap there is its init, and below that the worker.
         self.pid = self.tree.pids[-1]
@@ -105,20 +104,6 @@ class Worker:
     def log_tail(self, limit: int = 4000) -> str:
         return sanitize(self.log.text(), limit).strip()
 
-    def exit_text(self) -> str:
-        """How the process ended, in words."""
-        try:
-            code = self.process.wait(timeout=1.0)
-        except subprocess.TimeoutExpired:
-            return "the process closed its channel"
-        number = code - 128 if code > 128 else -code if code < 0 else 0
-        if number:
-            try:
-                return f"the process died of {signal.Signals(number).name}"
-            except ValueError:
-                pass
-        return f"the process ended by itself with exit code {code}"
-
     # -- talking ------------------------------------------------------------------------------------------------
 
     def expect(self, answer: bytes, seconds: float) -> None:
@@ -132,7 +117,7 @@ class Worker:
         if byte == b"e":
             raise WorkerFailed("failed", self.channel.failure())
         if byte == b"":
-            raise WorkerFailed("gone", Report(), self.exit_text())
+            raise WorkerFailed("gone", Report(), exit_text(self.process))
         raise WorkerFailed("failed", Report(message="the worker sent a byte outside the protocol"))
 
     def tell(self, byte: bytes, answer: bytes, seconds: float) -> None:
@@ -141,7 +126,7 @@ class Worker:
         try:
             self.channel.send(byte)
         except OSError:
-            raise WorkerFailed("gone", Report(), self.exit_text()) from None
+            raise WorkerFailed("gone", Report(), exit_text(self.process)) from None
         self.expect(answer, seconds)
         if not self.tree.stop_all():
             raise WorkerFailed("unstoppable", Report(message="processes kept starting after the answer"))
@@ -203,7 +188,7 @@ class Worker:
         if byte == b"e":
             raise WorkerFailed("failed", self.channel.failure())
         if byte == b"":
-            raise WorkerFailed("gone", Report(), self.exit_text())
+            raise WorkerFailed("gone", Report(), exit_text(self.process))
         if byte != b"d":
             raise WorkerFailed("failed", Report(message="the worker sent a byte outside the protocol"))
         raise WorkerFailed("unstoppable", Report(message="its threads could not be stopped after the answer"))
