@@ -53,6 +53,8 @@ class Bench:
         self.controls: list[float] = []
         self.control: Control | None = None
         self._control_at = 0.0
+        self._drawing = False
+        self._drawn: list[torch.Tensor] | None = None
         self.rng = draws.generator()
         try:
             self._set_up(double=True)
@@ -113,19 +115,37 @@ class Bench:
 
     # -- the oracle ---------------------------------------------------------------------------------------------
 
-    def draw_inputs(self) -> list[torch.Tensor]:
+    def begin_draw(self) -> None:
+        """Let the oracle draw while the judge compares; ``draw_inputs`` takes what it drew. Not beside a clock."""
         self.oracle.channel.seed(draws.seed())
-        self.oracle.tell(b"i", b"d", self.limits.first_call_seconds)
-        return [x.clone() for x in self.oracle.inputs]
+        self.oracle.ask(b"i")
+        self._drawing = True
+
+    def draw_inputs(self) -> list[torch.Tensor]:
+        if not self._drawing and self._drawn is None:
+            self.begin_draw()
+        self.end_draw()
+        assert self._drawn is not None
+        drawn, self._drawn = self._drawn, None
+        return drawn
+
+    def end_draw(self) -> None:
+        """Before the oracle can be asked anything else."""
+        if self._drawing:
+            self._drawing = False
+            self.oracle.answered(b"d", self.limits.first_call_seconds)
+            self._drawn = [x.clone() for x in self.oracle.inputs]
 
     def truth(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The reference's answer in float64."""
+        self.end_draw()
         self.oracle.write_inputs(inputs)
         self.oracle.tell(b"g", b"d", self.limits.first_call_seconds)
         return self.oracle.captured()
 
     def fresh_weights(self) -> None:
         """New parameters for everybody; each worker must be told to ``load_weights``."""
+        self.end_draw()
         self.weights.draw(self.rng)
         self.weight_seed = draws.seed()
         self.load_weights(self.oracle)

@@ -17,6 +17,8 @@ ROOTS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
 REMOVE_TRIES = 100
 NAME = "kernel-agent"
 _serial = itertools.count()
+_emptied: list[Group] = []
+"""Left by processes that have ended; the kernel takes some 20 ms to forget the last one."""
 
 
 class Group:
@@ -48,7 +50,7 @@ class Group:
                 (self.path / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> None:
-        """Remove the emptied group; the kernel needs a moment to forget the last process."""
+        """Remove the emptied group, waiting until the kernel has forgotten its last process."""
         for _ in range(REMOVE_TRIES):
             try:
                 self.path.rmdir()
@@ -57,6 +59,16 @@ class Group:
                 return
             except OSError:
                 time.sleep(0.005)
+
+    def remove_later(self) -> None:
+        """Leave the emptied group to ``remove_emptied``."""
+        _emptied.append(self)
+
+
+def remove_emptied() -> None:
+    """Call it when nobody waits."""
+    while _emptied:
+        _emptied.pop().remove()
 
 
 def sweep() -> None:

@@ -42,6 +42,8 @@ class Player:
     worker: Worker
     seconds: list[float] = field(default_factory=list)
     """Timed calls, in order."""
+    restless: int = 0
+    """Times that it used the CPU while it was stopped."""
 
 
 class Fault(Exception):
@@ -64,6 +66,8 @@ class Rounds:
     shares: dict[str, float] = field(default_factory=dict)
     solo_seconds: float | None = None
     """Median of the first player's calls with no other process alive."""
+    call_seconds: float = 0.0
+    """All calls whole: inputs written, caches swept, the work, everything stopped again, the answer read out."""
 
     def log_ratios(self, over: int, under: int) -> list[float]:
         """m_r per round: median over its pairs of ln(t_over / t_under)."""
@@ -86,7 +90,6 @@ class Contest:
         self.random = random.Random(draws.seed())
         self.rounds = Rounds()
         self._idle_cpu = self._busy = 0.0
-        self._restless = 0
         self._answers: list[list[torch.Tensor]] = []
         """The reference's latest, under the weights in use."""
 
@@ -96,14 +99,15 @@ class Contest:
         """Checked calls first, then rounds until the interval is narrow enough, the looks end or time is up."""
         self._checked_calls()
         pairs = min(most_pairs, timing.pairs_per_round(self._seconds_per_pair(), cap_seconds))
-        deadline = time.monotonic() + cap_seconds
+        start = time.monotonic()
         while True:
             self._round(pairs)
-            done = len(self.rounds.pairs)
+            spent = time.monotonic() - start
             if fixed_rounds is not None:
-                if done >= fixed_rounds or time.monotonic() > deadline:
-                    break
-            elif timing.enough(self.rounds.log_ratios(0, len(self.players) - 1)) or time.monotonic() > deadline:
+                enough = len(self.rounds.pairs) >= fixed_rounds
+            else:
+                enough = timing.enough(self.rounds.log_ratios(0, len(self.players) - 1), spent)
+            if enough or spent > cap_seconds:
                 break
         self.rounds.idle_share = self._idle_cpu / self._busy if self._busy else 0.0
         return self.rounds
@@ -151,7 +155,7 @@ class Contest:
         for p in self.players:
             self._guarded(p, partial(self.bench.load_weights, p.worker))
         settling = self.bench.draw_inputs()
-        self._judge(settling, {n: self._call(self.players[n], settling) for n in self._order()})
+        self._judge_by_eager(settling, {n: self._call(self.players[n], settling) for n in self._order()})
         kept: list[tuple[float, ...]] = []
         near_one = not self.rounds.pairs or self.random.random() < NEAR_SHARE
         repeat_after = self.random.randrange(pairs) if near_one else None
@@ -159,7 +163,8 @@ class Contest:
             inputs = self.bench.draw_inputs()
             stolen = steal_ticks()
             seconds, outputs = self._pair(inputs, order)
-            self._judge_timed(inputs, outputs)
+            self.bench.begin_draw()
+            self._judge_by_eager(inputs, outputs)
             total = self.rounds.n_pairs + len(kept) + self.rounds.dropped + 1
             if steal_ticks() > stolen and self.rounds.dropped + 1 <= MAX_DROPPED * total:
                 self.rounds.dropped += 1
@@ -174,7 +179,7 @@ class Contest:
         near = draws.near_duplicate(inputs, self.bench.rng)
         if near is not None and self.check:
             after = {n: self._call(self.players[n], near) for n in self._order()}
-            self._judge_timed(near, after)
+            self._judge_by_eager(near, after)
             self._follow(outputs, after)
 
     def _pair(
@@ -200,6 +205,7 @@ class Contest:
         return before
 
     def _timed(self, player: Player, inputs: list[torch.Tensor]) -> float:
+        start = time.monotonic()
         mine = self._prepare(player, inputs)
         idle = [p for p in self.players if p is not player]
         self.bench.sweep()
@@ -209,13 +215,16 @@ class Contest:
         for p, cpu in zip(idle, before, strict=True):
             self._idle_cpu += self._still(p, cpu, "while the other side was on the clock")
         self._busy += seconds
+        self.rounds.call_seconds += time.monotonic() - start
         player.seconds.append(seconds)
         return seconds
 
     def _call(self, player: Player, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        start = time.monotonic()
         mine = self._prepare(player, inputs)
         self._still(player, mine, "after its inputs were written and before it was asked")
         self._guarded(player, partial(player.worker.tell, b"g", b"d", self.bench.limits.first_call_seconds))
+        self.rounds.call_seconds += time.monotonic() - start
         self._untouched(player, inputs)
         return self._captured(player)
 
@@ -228,18 +237,21 @@ class Contest:
     def _still(self, player: Player, before: float, when: str) -> float:
         """CPU seconds since ``before``, which a stopped player has none of: SIGCONT can come from its own timer."""
         used = player.worker.tree.cpu_seconds() - before
-        self._restless += used > STOPPED_SECONDS
-        if self._restless >= RESTLESS:
+        player.restless += used > STOPPED_SECONDS
+        if player.restless >= RESTLESS:
             raise Fault(player, "background_work", f"it used {used * 1e3:.2f} ms of CPU {when}, when it was stopped")
         return max(0.0, used)
 
     def _captured(self, player: Player) -> list[torch.Tensor]:
+        start = time.monotonic()
         try:
-            return player.worker.captured()
+            answer = player.worker.captured()
         except WorkerFailed as failure:
             raise Fault(
                 player, "incorrect", f"{failure.report.message}: it answered before the work was done"
             ) from failure
+        self.rounds.call_seconds += time.monotonic() - start
+        return answer
 
     def _untouched(self, player: Player, inputs: list[torch.Tensor]) -> None:
         if not player.worker.inputs_equal(inputs):
@@ -261,8 +273,8 @@ class Contest:
                 self._explain(self.players[n], inputs, outputs[n], truth, error)
         self._answers = [*self._answers[-4:], outputs[0]]
 
-    def _judge_timed(self, inputs: list[torch.Tensor], outputs: dict[int, list[torch.Tensor]]) -> None:
-        """The same for timed outputs: eager's answer is at hand, and mostly settles it at a fraction of the cost.
+    def _judge_by_eager(self, inputs: list[torch.Tensor], outputs: dict[int, list[torch.Tensor]]) -> None:
+        """The same in the rounds: eager's answer is at hand, and mostly settles it at a fraction of the cost.
 
         In the strictest lane passed so far: what is reported of the checked calls must hold on the clock too.
         """

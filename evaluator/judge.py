@@ -6,6 +6,7 @@ import gc
 import math
 import random
 import statistics
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -195,6 +196,8 @@ class Judge:
         finally:
             for worker in workers:
                 worker.kill()
+            with suppress(WorkerFailed):  # whoever asks it next will know
+                bench.end_draw()
 
     def _load(self, bench: Bench, name: str, worker: Worker, source: str, built: bytes | None) -> Player:
         player = Player(name, worker)

@@ -188,8 +188,10 @@ class PhaseSeconds(Frozen):
     build: float = 0.0
     control: float = 0.0
     prepare: float = 0.0
-    check: float = 0.0
     measure: float = 0.0
+    calls: float = 0.0
+    """Of ``measure``: the calls of all sides, from writing their inputs to reading their answers; the rest is
+    drawing, checking and processes."""
     total: float = 0.0
     queue: float = 0.0
 

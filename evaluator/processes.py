@@ -194,11 +194,11 @@ class Tree:
         """End every member. In a jail, killing its init takes the whole process namespace with it."""
         self._seen = ""
         self._forget_threads()
-        for _ in range(20):
+        for _ in range(100):
             below = descendants(self.root)
             for pid in [*below, self.root]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if not below:
                 return
-            time.sleep(0.005)
+            time.sleep(0.001)

@@ -42,7 +42,8 @@ class Progress:
         self._last = now
 
     def seconds(self) -> PhaseSeconds:
-        return PhaseSeconds(**self.phases, total=time.monotonic() - self.started)
+        calls = sum(r.call_seconds for r in self.rounds)
+        return PhaseSeconds(**self.phases, calls=calls, total=time.monotonic() - self.started)
 
     def evidence(self, threads: int) -> Evidence:
         logs = tuple(m for r in self.rounds for m in r.log_ratios(0, -1))

@@ -99,7 +99,7 @@ class Worker:
         for buffer in self._buffers:
             buffer.close()
         if self.group is not None:
-            self.group.remove()
+            self.group.remove_later()
 
     def log_tail(self, limit: int = 4000) -> str:
         return sanitize(self.log.text(), limit).strip()
@@ -122,11 +122,17 @@ class Worker:
 
     def tell(self, byte: bytes, answer: bytes, seconds: float) -> None:
         """Let it run until it answers, then stop it again. Outside the clock."""
+        self.ask(byte)
+        self.answered(answer, seconds)
+
+    def ask(self, byte: bytes) -> None:
         self.tree.resume()
         try:
             self.channel.send(byte)
         except OSError:
             raise WorkerFailed("gone", Report(), exit_text(self.process)) from None
+
+    def answered(self, answer: bytes, seconds: float) -> None:
         self.expect(answer, seconds)
         if not self.tree.stop_all():
             raise WorkerFailed("unstoppable", Report(message="processes kept starting after the answer"))
@@ -211,11 +217,13 @@ class Worker:
         return found
 
     def inputs_equal(self, inputs: Sequence[torch.Tensor]) -> bool:
-        return all(
-            torch.equal(a.flatten().view(torch.uint8), b.contiguous().flatten().view(torch.uint8))
-            for a, b in zip(self.inputs, inputs, strict=True)
-            if a.numel()
-        )
+        """Bit for bit, eight bytes at a time where they allow it."""
+        for mine, given in zip(self.inputs, inputs, strict=True):
+            n_bytes = mine.numel() * mine.itemsize
+            word = torch.int64 if n_bytes % 8 == 0 else torch.uint8
+            if n_bytes and not torch.equal(mine.flatten().view(word), given.contiguous().flatten().view(word)):
+                return False
+        return True
 
 
 class Nursery:
@@ -235,6 +243,7 @@ class Nursery:
 
     def refill(self, limits: Limits) -> None:
         """Start what is missing without waiting for it: call this when nothing is being measured."""
+        cgroup.remove_emptied()
         for other in [k for k in self._spares if k != limits]:
             for worker in self._spares.pop(other):
                 worker.kill()
@@ -253,6 +262,7 @@ class Nursery:
             for worker in spares:
                 worker.kill()
         self._spares.clear()
+        cgroup.remove_emptied()
 
 
 def physical_cores() -> int:

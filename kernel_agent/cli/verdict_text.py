@@ -71,6 +71,6 @@ def _evidence(verdict: Evaluation) -> str:
 
 def _seconds(verdict: Evaluation) -> str:
     spent = verdict.seconds
-    phases = ((name, getattr(spent, name)) for name in ("queue", "build", "control", "prepare", "check", "measure"))
+    phases = ((name, getattr(spent, name)) for name in ("queue", "build", "control", "prepare", "measure"))
     cached = " (build cached)" if verdict.build is not None and verdict.build.cached else ""
     return ", ".join(f"{name} {value:.1f}" for name, value in (*phases, ("total", spent.total)) if value) + cached

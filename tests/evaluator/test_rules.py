@@ -160,7 +160,7 @@ def inputs_are_not_compared(patch: pytest.MonkeyPatch, _: Bench) -> None:
 
 
 def timed_outputs_are_not_checked(patch: pytest.MonkeyPatch, _: Bench) -> None:
-    patch.setattr(Contest, "_judge_timed", lambda *_: None)
+    patch.setattr(Contest, "_judge_by_eager", lambda *_: None)
     patch.setattr(Contest, "_follow", lambda *_: None)
 
 

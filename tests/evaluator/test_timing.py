@@ -55,7 +55,8 @@ def test_intervals_still_cover_when_the_data_chose_when_to_stop() -> None:
     rng, runs, covered = random.Random(8), 1500, 0
     for _ in range(runs):
         found: list[float] = []
-        while not timing.enough(found):
+        seconds = rng.choice((0.05, 0.12, 0.3))
+        while not timing.enough(found, len(found) * seconds):
             found += rounds_of(rng, 0.0, 1, 0.03, 0.01)
         now = timing.estimate(found)
         covered += abs(now.mean) <= now.half_width
@@ -88,6 +89,14 @@ def test_looks_happen_at_the_looks_only() -> None:
     noisy = [0.3, -0.3] * 12
     assert not any(timing.enough(noisy[:n]) for n in range(1, 24))
     assert timing.enough(noisy), "the last look ends it"
+
+
+def test_a_late_look_takes_a_coarser_interval() -> None:
+    swinging = [0.045 * (-1) ** n for n in range(8)]
+    assert timing.ENOUGH_HALF_WIDTH_FAST < timing.estimate(swinging).within <= timing.ENOUGH_HALF_WIDTH_LATE
+    assert not timing.enough(swinging, timing.LATE_SECONDS)
+    assert timing.enough(swinging, timing.LATE_SECONDS + 0.1)
+    assert not timing.enough(swinging[:7], 60), "looks stay the only places to stop"
 
 
 def test_a_fast_candidate_needs_a_coarser_interval() -> None:
