@@ -134,6 +134,7 @@ class Contest:
             for n in self._order():
                 outputs[n] = self._call(self.players[n], inputs)
             self._judge(inputs, outputs)
+            self.bench.begin_draw()
             self._paper_gates(outputs)
 
     def _order(self) -> list[int]:

@@ -219,6 +219,8 @@ def results(error: Error, yardstick: Yardstick, shares: dict[str, float]) -> tup
 
 def paper_shares(candidate: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> dict[str, float]:
     """Share of elements within each paper's tolerance of *eager's* output, as those evaluators compare."""
+    if all(_well_within(c, e, 0.99 * min(PAPER_GATES.values())) for c, e in zip(candidate, eager, strict=True)):
+        return dict.fromkeys(PAPER_GATES, 1.0)
     shares = {}
     for name, t in PAPER_GATES.items():
         within = total = 0
@@ -227,6 +229,13 @@ def paper_shares(candidate: Sequence[torch.Tensor], eager: Sequence[torch.Tensor
             total += e.numel()
         shares[name] = within / max(total, 1)
     return shares
+
+
+def _well_within(c: torch.Tensor, e: torch.Tensor, tolerance: float) -> bool:
+    """Whether |c - e| <= tolerance (1 + |e|) everywhere; a NaN is not."""
+    if not e.is_floating_point() or e.numel() == 0:
+        return torch.equal(c, e)
+    return float((c.to(e.dtype) - e).abs_().div_(e.abs().add_(1)).max()) <= tolerance
 
 
 def follows(
