@@ -15,7 +15,7 @@ from evaluator.channel import Buffer, Description, Literal, TensorSpec
 from evaluator.contest import Contest, Player
 from evaluator.draws import Weights
 from evaluator.machine import Sweep
-from evaluator.model import Contract, Control, EvaluationSpec, Limits
+from evaluator.model import LANES_ON, Contract, Control, EvaluationSpec, Limits
 from evaluator.workers import Nursery, Worker, WorkerFailed
 from problems.model import Problem
 
@@ -117,13 +117,13 @@ class Bench:
 
     def begin_draw(self) -> None:
         """Let the oracle draw while the judge compares; ``draw_inputs`` takes what it drew. Not beside a clock."""
-        self.oracle.channel.seed(draws.seed())
-        self.oracle.ask(b"i")
-        self._drawing = True
+        if not self._drawing and self._drawn is None:
+            self.oracle.channel.seed(draws.seed())
+            self.oracle.ask(b"i")
+            self._drawing = True
 
     def draw_inputs(self) -> list[torch.Tensor]:
-        if not self._drawing and self._drawn is None:
-            self.begin_draw()
+        self.begin_draw()
         self.end_draw()
         assert self._drawn is not None
         drawn, self._drawn = self._drawn, None
@@ -145,12 +145,13 @@ class Bench:
 
     def fresh_weights(self) -> None:
         """New parameters for everybody; each worker must be told to ``load_weights``."""
-        self.end_draw()
         self.weights.draw(self.rng)
         self.weight_seed = draws.seed()
         self.load_weights(self.oracle)
 
     def load_weights(self, worker: Worker) -> None:
+        if worker is self.oracle:
+            self.end_draw()
         worker.channel.seed(self.weight_seed)
         worker.tell(b"w", b"w", self.limits.load_seconds)
 
@@ -216,7 +217,7 @@ class Bench:
                 before = truth
         finally:
             worker.kill()
-        yardstick = gate.Yardstick(eager, noise, nulls)
+        yardstick = gate.Yardstick(eager, noise, nulls, LANES_ON["cpu"])
         if yardstick.chaotic:
             self.flags.append("chaotic")
         return yardstick

@@ -115,13 +115,17 @@ class Contest:
     def solo(self) -> float:
         """Median seconds of the first player once every other player is gone.
 
-        The oracle runs before each call as the other side did, so that caches and predictors are as they were.
+        The oracle runs before each call as the other side did, and the judge compares after it, so that caches and
+        predictors are as they were.
         """
         player, times = self.players[0], []
         for _ in range(SOLO_CALLS):
             inputs = self.bench.draw_inputs()
             self.bench.truth(inputs)
             times.append(self._timed(player, inputs))
+            answer = self._captured(player)
+            self.bench.begin_draw()
+            gate.surely_passes(answer, answer, self.bench.yardstick, self.lane)
         return statistics.median(times)
 
     # -- rounds -------------------------------------------------------------------------------------------------
@@ -134,7 +138,6 @@ class Contest:
             for n in self._order():
                 outputs[n] = self._call(self.players[n], inputs)
             self._judge(inputs, outputs)
-            self.bench.begin_draw()
             self._paper_gates(outputs)
 
     def _order(self) -> list[int]:
@@ -165,6 +168,8 @@ class Contest:
             stolen = steal_ticks()
             seconds, outputs = self._pair(inputs, order)
             self.bench.begin_draw()
+            for player in self.players:
+                self._untouched(player, inputs)
             self._judge_by_eager(inputs, outputs)
             total = self.rounds.n_pairs + len(kept) + self.rounds.dropped + 1
             if steal_ticks() > stolen and self.rounds.dropped + 1 <= MAX_DROPPED * total:
@@ -191,7 +196,6 @@ class Contest:
         for n in order:
             seconds[n] = self._timed(self.players[n], inputs)
             outputs[n] = self._captured(self.players[n])
-            self._untouched(self.players[n], inputs)
         return tuple(seconds), outputs
 
     # -- calls --------------------------------------------------------------------------------------------------
@@ -265,6 +269,7 @@ class Contest:
         if not self.check:
             return
         truth = self.bench.truth(inputs)
+        self.bench.begin_draw()
         for n in self.check:
             error = gate.measure(outputs[n], truth)
             self.rounds.checked += 1
@@ -317,8 +322,8 @@ class Contest:
                 raise Fault(
                     player,
                     "incorrect",
-                    "stale weight cache: a freshly built model is right, this one kept something of older weights; "
-                    "refresh packed weights in load_state_dict or key them on each parameter's _version",
+                    "stale weight cache: a freshly built model is right, this one kept something of older weights or "
+                    "calls; refresh packed weights in load_state_dict or key them on each parameter's _version",
                 )
         r_bound, m_bound = self.bench.yardstick.bounds(self.lane)
         passed = gate.strictest(error, self.bench.yardstick)

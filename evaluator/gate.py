@@ -64,6 +64,8 @@ class Yardstick:
     noise: Error = NO_ERROR
     nulls: Mapping[str, Error] = field(default_factory=dict)
     """Errors of answers that nobody computed (see ``null_answers``)."""
+    lanes: tuple[Lane, ...] = LANES
+    """Those that the target computes in."""
 
     @property
     def chaotic(self) -> bool:
@@ -109,7 +111,16 @@ def _measure_one(c: torch.Tensor, r: torch.Tensor) -> Error:
     if not r.is_floating_point():
         wrong = float((c != r).double().mean())
         return Error(wrong, wrong, wrong)
-    s = scale_of(r).expand_as(r).reshape(-1)
+    s = scale_of(r)
+    if r.numel() <= CHUNK:
+        difference = c.double() - r
+        rms = math.sqrt(float((_group_rms(difference) / s).pow(2).mean()))
+        if math.isfinite(rms):
+            relative = difference.abs_().div_(r.abs().add_(s)).view(-1)
+            keep = max(1, round(r.numel() * 1e-6))
+            peak = float(relative.max())
+            return Error(rms, peak if keep == 1 else float(torch.topk(relative, keep).values[-1]), peak)
+    s = s.expand_as(r).reshape(-1)
     flat_c, flat_r = c.reshape(-1), r.reshape(-1)
     keep = max(1, round(r.numel() * 1e-6))
     square, count, tails, finite = 0.0, 0, [], True
@@ -193,8 +204,8 @@ def accepted_null(yardstick: Yardstick, lane: Lane) -> str | None:
 
 
 def strictest(error: Error, yardstick: Yardstick) -> Lane | None:
-    """The strictest lane that ``error`` passes."""
-    return next((lane for lane in LANES if passes(error, yardstick, lane)), None)
+    """The strictest of the target's lanes that ``error`` passes."""
+    return next((lane for lane in yardstick.lanes if passes(error, yardstick, lane)), None)
 
 
 def results(error: Error, yardstick: Yardstick, shares: dict[str, float]) -> tuple[GateResult, ...]:
@@ -206,7 +217,8 @@ def results(error: Error, yardstick: Yardstick, shares: dict[str, float]) -> tup
             GateResult(
                 gate="honest",
                 lane=lane,
-                passed=passes(error, yardstick, lane),
+                applicable=lane in yardstick.lanes,
+                passed=lane in yardstick.lanes and passes(error, yardstick, lane),
                 rms=error.rms,
                 rms_bound=r_bound,
                 tail=error.tail,

@@ -7,31 +7,26 @@ candidate may have written whatever comes back: a claim is checked for form, bou
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
 from evaluator import cgroup
-from evaluator.channel import LOG_BYTES, Buffer, Channel, Frozen
+from evaluator.cell import Cell
+from evaluator.channel import Frozen
 from evaluator.claim import TOLERANCES, Claim, ClaimStatus, tolerance_of
 from evaluator.lease import device_lease
-from evaluator.model import EvaluatorError, Isolation, Lane, Limits
+from evaluator.model import Isolation, Lane, Limits
 from evaluator.plain import sanitize
-from evaluator.processes import Tree, exit_text
-from evaluator.sandbox import Limits as JailLimits
-from evaluator.sandbox import Mounts, environment, jailed, python_trees, require
+from evaluator.processes import exit_text
+from evaluator.sandbox import require
 from problems.model import Problem
 
-SCRIPT = Path(__file__).with_name("loop.py")
-INSIDE = "/opt/loop.py"
-IMPORT_SECONDS = 120.0
+SCRIPT = Path(__file__).resolve().with_name("loop.py")
 LOOP_SECONDS = 180.0
 """For everything after the import of torch: building, trials, warm-ups and timed calls of both sides."""
 REASON_LIMIT = 400
@@ -85,16 +80,16 @@ def claim_of(
             seconds=time.monotonic() - begin,
         )
 
-    with device_lease("cpu"), _LoopProcess(level, limits) as process:
-        process.ask(problem.source, source, limits.search_seconds)
+    with device_lease("cpu"), _ended(_Loop(level, limits)) as loop:
+        loop.ask(problem.source, source, limits.search_seconds)
         try:
-            byte = process.channel.receive(seconds)
+            byte = loop.channel.receive(seconds)
         except TimeoutError:
             return claim("timeout", f"no answer within {seconds:g} s; everything it had started was ended")
         if byte != b"d":
-            return claim("crashed", f"{exit_text(process.process)} inside the loop")
+            return claim("crashed", f"{exit_text(loop.process)} inside the loop")
         try:
-            answer = _Answer.model_validate_json(process.channel.report.text())
+            answer = _Answer.model_validate_json(loop.channel.report.text())
         except ValidationError:
             return claim("unreadable", "the loop said it was done and left no readable answer")
     if answer.error:
@@ -114,60 +109,24 @@ def _ratio(answer: _Answer) -> float | None:
     return answer.reference_ms / answer.candidate_ms
 
 
-class _LoopProcess:
-    """One jailed ``loop.py``, from start to end. Nothing that it started outlives the ``with``."""
+@contextmanager
+def _ended(loop: _Loop) -> Iterator[_Loop]:
+    try:
+        yield loop
+    finally:
+        loop.kill()
+        cgroup.remove_emptied()
+
+
+class _Loop(Cell):
+    """One jailed ``loop.py``."""
 
     def __init__(self, level: str, limits: Limits) -> None:
-        self.threads = len(os.sched_getaffinity(0))
-        self.channel = Channel()
-        self.log = Buffer(LOG_BYTES)
-        self.group = cgroup.Group.create(limits.processes)
-        fd = self.channel.theirs.fileno()
-        trees = tuple((tree, tree) for tree in python_trees())
-        mounts = Mounts(read_only=(*trees, (str(SCRIPT), INSIDE)), scratch_bytes=limits.scratch_bytes)
-        rlimits = JailLimits(limits.memory_bytes, limits.processes, limits.file_bytes)
-        script = str(SCRIPT) if level == "none" else INSIDE
-        self.process = subprocess.Popen(
-            jailed(level, mounts, rlimits, [sys.executable, "-I", script, str(fd)]),
-            stdin=subprocess.DEVNULL,
-            stdout=self.log.fd,
-            stderr=self.log.fd,
-            env=environment(self.threads),
-            pass_fds=[fd],
-            cwd="/",
-            start_new_session=True,
-        )
-        self.channel.theirs.close()
-        self.tree = Tree(self.process.pid, wrapped=level != "none")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.tree.kill()
-        with suppress(ProcessLookupError):
-            # Without a jail, what lost its parent is no descendant any more, but mostly still of the group.
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.channel.close()
-        self.log.close()
-        if self.group is not None:
-            self.group.remove()
+        super().__init__(level, SCRIPT, len(os.sched_getaffinity(0)), limits)
 
     def ask(self, problem: str, candidate: str, timed_seconds: float) -> None:
         """Wait for the loop to be there, then hand it the sources. Raises EvaluatorError: no candidate ran yet."""
-        try:
-            byte = self.channel.receive(IMPORT_SECONDS)
-        except TimeoutError:
-            byte = b""
-        if byte != b"r":
-            said = sanitize(self.log.text(), REASON_LIMIT).strip()
-            raise EvaluatorError(f"the in-process loop did not start in the jail: {said or exit_text(self.process)}")
-        if self.group is not None:
-            self.tree.walk()
-            self.group.add(self.tree.pids)
+        self.started()
         request = {
             "problem": problem,
             "candidate": candidate,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import math
 import random
-import statistics
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -19,6 +19,7 @@ from evaluator.lease import device_lease
 from evaluator.machine import Sweep, cpu_name, write_bandwidth_bytes_per_s
 from evaluator.model import Evaluation, EvaluationSpec, reference_candidate
 from evaluator.sandbox import require
+from evaluator.score import Ruler, log_ratios, score
 from evaluator.verdicts import (
     Progress,
     Verdict,
@@ -36,12 +37,16 @@ INSTANCES = 3
 """Of every side when confirming. What differs between processes needs processes to average, not rounds: as many rounds
 in three instances as in two left 5% of A/A evaluations more than 2% from 1 instead of 7%."""
 CONFIRM_ROUNDS, CONFIRM_PAIRS = 8, 4
-DRIFT = 0.03
-OVERHEAD_SHARE = 0.20
-FLOOR_SHARE = 0.9
-MIN_GAIN = math.log(1.01)
 VERDICTS_KEPT = 512
 MAX_BENCHES = 2
+
+
+class Side(NamedTuple):
+    """Who takes part: the name, the module's text and the extensions built from it."""
+
+    name: str
+    source: str
+    extensions: bytes | None = None
 
 
 class Judge:
@@ -104,23 +109,26 @@ class Judge:
         bench = self._bench(spec)
         progress.bench = bench
         progress.flags += bench.flags
+        if spec.lane_here != spec.lane:
+            progress.flags.append("lane_not_applicable")
         progress.phase("prepare")
         self._sound(spec, bench, progress)
-        extensions = self._build(spec, bench, spec.source, progress)
-        incumbent = None
+        sides = [Side("reference", spec.problem.source)]
         if spec.incumbent is not None:
-            incumbent = (spec.incumbent, self._build(spec, bench, spec.incumbent, progress))
+            sides.append(Side("incumbent", spec.incumbent, self._build(spec, bench, spec.incumbent, progress)))
+        sides.append(Side("candidate", spec.source, self._build(spec, bench, spec.source, progress)))
         progress.phase("build")
         self.nursery.settle()
         gc.collect()
         gc.disable()
         try:
-            for n in range(1 if spec.purpose == "screen" else INSTANCES):
-                self._instance(spec, bench, extensions, incumbent, n, progress)
+            instances = 1 if spec.purpose == "screen" else INSTANCES
+            for order in timing.start_orders(len(sides), instances, self.random):
+                self._instance(spec, bench, sides, order, progress)
         finally:
             gc.enable()
         progress.phase("measure")
-        return self._score(spec, bench, progress, incumbent is not None)
+        return self._score(spec, bench, progress)
 
     def _bench(self, spec: EvaluationSpec) -> Bench:
         key = reference_spec(spec)
@@ -148,36 +156,21 @@ class Judge:
         return built.extensions
 
     def _instance(
-        self,
-        spec: EvaluationSpec,
-        bench: Bench,
-        extensions: bytes | None,
-        incumbent: tuple[str, bytes | None] | None,
-        n: int,
-        progress: Progress,
+        self, spec: EvaluationSpec, bench: Bench, sides: Sequence[Side], order: Sequence[int], progress: Progress
     ) -> None:
-        """One set of fresh processes, played against each other."""
-        sides = [("reference", spec.problem.source, None), ("candidate", spec.source, extensions)]
-        if incumbent is not None:
-            sides.insert(1, ("incumbent", *incumbent))
+        """One set of fresh processes, started in ``order`` and played against each other."""
         workers = self.nursery.take(spec.limits, len(sides))
         self.nursery.settle()
         self.random.shuffle(workers)
-        order = list(range(len(sides)))
-        if spec.purpose == "screen":
-            self.random.shuffle(order)
-        elif n % 2:
-            order.reverse()
         players: dict[int, Player] = {}
         try:
             for i in order:
-                name, source, built = sides[i]
-                if name == "reference":
+                if sides[i].name == "reference":
                     players[i] = bench.reference(workers[i])
                 else:
-                    players[i] = self._load(bench, name, workers[i], source, built)
+                    players[i] = self._load(bench, sides[i], workers[i])
             lined_up = [players[i] for i in range(len(sides))]
-            contest = Contest(bench, lined_up, check=range(1, len(sides)), lane=spec.lane)
+            contest = Contest(bench, lined_up, check=range(1, len(sides)), lane=spec.lane_here)
             progress.rounds.append(contest.rounds)
             if spec.purpose == "screen":
                 contest.run(spec.limits.search_seconds)
@@ -199,17 +192,17 @@ class Judge:
             with suppress(WorkerFailed):  # whoever asks it next will know
                 bench.end_draw()
 
-    def _load(self, bench: Bench, name: str, worker: Worker, source: str, built: bytes | None) -> Player:
-        player = Player(name, worker)
+    def _load(self, bench: Bench, side: Side, worker: Worker) -> Player:
+        player = Player(side.name, worker)
         try:
-            bench.start(worker, source, "ModelNew", built)
+            bench.start(worker, side.source, "ModelNew", side.extensions)
         except WorkerFailed as failure:
             raise Fault(player, "load", str(failure), failure) from failure
         return player
 
     # -- verdicts -----------------------------------------------------------------------------------------------
 
-    def _score(self, spec: EvaluationSpec, bench: Bench, progress: Progress, three: bool) -> Evaluation:
+    def _score(self, spec: EvaluationSpec, bench: Bench, progress: Progress) -> Evaluation:
         rounds = progress.rounds
         error = gate.NO_ERROR
         shares: dict[str, float] = {}
@@ -218,60 +211,37 @@ class Judge:
             shares = {k: min(v, shares.get(k, 1.0)) for k, v in r.shares.items()}
         gates = gate.results(error, bench.yardstick, shares)
         lane = gate.strictest(error, bench.yardstick)
-        last = len(rounds[0].pairs[0][0]) - 1 if rounds[0].pairs[0] else (2 if three else 1)
-        logs = [m for r in rounds for m in r.log_ratios(0, last)]
+        logs = log_ratios(rounds)
         screen = spec.purpose == "screen"
         require_steady(timing.estimate(logs, looked=screen))
         if screen and spec.source == reference_candidate(spec.problem):
             bench.take_as_control(logs)
         self._controlled(bench, progress)
-        now = timing.estimate(logs, bench.between_sd, len(rounds), looked=screen)
-        require_steady(now)
-        reference = statistics.mean(r.median_seconds(0) for r in rounds)
-        candidate = statistics.mean(r.median_seconds(last) for r in rounds)
-        self._floor(bench, reference, candidate)
-        solo = statistics.mean(r.solo_seconds for r in rounds if r.solo_seconds)
-        progress.drift = reference / solo - 1
-        speedup, low, high = now.ratio, now.low, now.high
-        if progress.drift > DRIFT:
-            # The reference ran slower beside the candidate than alone: score by the slower of the two stories.
-            progress.flags.append("reference_drift")
-            scale = min(1.0, (1 + DRIFT) / (1 + progress.drift))
-            speedup, low, high = speedup * scale, low * scale, high
-        null = bench.null_ms / 1e3
-        net = (reference - null) / (candidate - null) if candidate > 1.05 * null and reference > null else None
-        if null > OVERHEAD_SHARE * candidate:
-            progress.flags.append("overhead_limited")
-        gain = gain_low = accepted = None
-        if spec.purpose == "promote":
-            against = [m for r in rounds for m in r.log_ratios(1, last)] if three else None
-            if against is not None:
-                bound = timing.lower_bound(against, bench.between_sd, len(rounds))
-                gain, gain_low = math.expm1(statistics.mean(against)), math.expm1(bound)
-                accepted = bound > 0 and statistics.mean(against) >= MIN_GAIN
-            else:
-                accepted = True
+        n_bytes = sum(s.bytes for s in bench.description.outputs)
+        ruler = Ruler(bench.between_sd, bench.null_ms / 1e3, n_bytes / write_bandwidth_bytes_per_s())
+        scored = score(rounds, spec.purpose, ruler)
+        progress.drift = scored.drift
         return Evaluation(
             status="correct",
-            reason=in_words(speedup, low, high, accepted),
+            reason=in_words(scored.speedup, scored.low, scored.high, scored.accepted),
             source_sha=spec.source_sha,
             problem_sha=spec.problem.sha256,
             purpose=spec.purpose,
             target=spec.target,
             gpu=cpu_name(),
             isolation=self.level,
-            speedup=speedup,
-            speedup_low=low,
-            speedup_high=high,
-            speedup_net=net,
-            reference_ms=reference * 1e3,
-            candidate_ms=candidate * 1e3,
-            gain=gain,
-            gain_low=gain_low,
-            accepted=accepted,
+            speedup=scored.speedup,
+            speedup_low=scored.low,
+            speedup_high=scored.high,
+            speedup_net=scored.net,
+            reference_ms=scored.reference_seconds * 1e3,
+            candidate_ms=scored.candidate_seconds * 1e3,
+            gain=scored.gain,
+            gain_low=scored.gain_low,
+            accepted=scored.accepted,
             lane=lane,
             gates=gates,
-            flags=tuple(dict.fromkeys(progress.flags)),
+            flags=tuple(dict.fromkeys((*progress.flags, *scored.flags))),
             build=progress.build,
             seconds=progress.seconds(),
             evidence=progress.evidence(self.threads),
@@ -279,14 +249,14 @@ class Judge:
 
     def _sound(self, spec: EvaluationSpec, bench: Bench, progress: Progress) -> None:
         """No speedup on a problem that takes an answer nobody computed for right, unless it is asked for."""
-        null = gate.accepted_null(bench.yardstick, spec.lane)
+        null = gate.accepted_null(bench.yardstick, spec.lane_here)
         if null is None:
             return
         if spec.unsound == "refuse":
             chaos = "; one unit in the last place of its inputs moves its output visibly" * bench.yardstick.chaotic
             raise Verdict(
                 "problem_unsound",
-                f"this problem cannot tell right from wrong: {null} would pass in lane {spec.lane}{chaos}. "
+                f"this problem cannot tell right from wrong: {null} would pass in lane {spec.lane_here}{chaos}. "
                 "`kernel-agent problems probe` says what repairs it",
             )
         progress.flags.append("problem_unsound")
@@ -301,16 +271,6 @@ class Judge:
                 "unstable",
                 f"this machine is too noisy at the moment: the reference against itself gave {bench.control.ratio:.3f} "
                 f"(half-width {bench.control.half_width:.1%}); evaluate again when it is quieter",
-            )
-
-    def _floor(self, bench: Bench, reference_seconds: float, candidate_seconds: float) -> None:
-        """Nothing writes an output faster than this; a reference that does returns a view, and so may the candidate."""
-        n_bytes = sum(s.bytes for s in bench.description.outputs)
-        floor = FLOOR_SHARE * n_bytes / write_bandwidth_bytes_per_s()
-        if candidate_seconds < floor < reference_seconds:
-            raise Verdict(
-                "below_floor",
-                f"{candidate_seconds * 1e3:.4f} ms is less than it takes to write the output ({floor * 1e3:.4f} ms)",
             )
 
     def _failed(self, spec: EvaluationSpec, progress: Progress, verdict: Verdict) -> Evaluation:

@@ -51,6 +51,8 @@ Purpose = Literal["screen", "promote", "final"]
 Lane = Literal["fp32", "tf32", "fp16", "bf16"]
 LANES: tuple[Lane, ...] = ("fp32", "tf32", "fp16", "bf16")
 """Precision lanes, strictest first."""
+LANES_ON: dict[Target, tuple[Lane, ...]] = {"cpu": ("fp32", "fp16", "bf16"), "cuda": LANES}
+"""Those that a target computes in: TF32 is a mode of NVIDIA's tensor cores."""
 Isolation = Literal["jail", "none"]
 Contract = Literal["names", "kernelbench"]
 """How a candidate comes by the reference's weights: ``names``, loaded by name and replaced between rounds; or
@@ -86,6 +88,12 @@ class Limits(Frozen):
     scratch_bytes: int = 1 << 30
 
 
+def lane_on(target: Target, lane: Lane) -> Lane:
+    """The loosest lane that ``target`` computes in and that is no looser than ``lane``."""
+    allowed = LANES[: LANES.index(lane) + 1]
+    return [known for known in LANES_ON[target] if known in allowed][-1]
+
+
 def reference_candidate(problem: Problem) -> str:
     """The problem's own model as a candidate: judging it is an A/A, and says what eager takes."""
     return f"{problem.source}\n\nModelNew = Model\n"
@@ -103,12 +111,18 @@ class EvaluationSpec(Frozen):
     incumbent: str | None = None
     """Source of the best so far, for ``promote``: judged in the same rounds."""
     lane: Lane = "fp32"
-    """Loosest precision lane in which the candidate may be called correct."""
+    """Loosest precision lane in which the candidate may be called correct. On a target that does not compute in it,
+    the next stricter one counts, with the flag ``lane_not_applicable``."""
     contract: Contract = "names"
     unsound: Literal["refuse", "flag"] = "refuse"
     """What to do with a problem that takes an answer nobody computed for right: ``problem_unsound``, or a flag."""
     isolation: Isolation = "jail"
     limits: Limits = Limits()
+
+    @property
+    def lane_here(self) -> Lane:
+        """The one that decides."""
+        return lane_on(self.target, self.lane)
 
     @property
     def source_sha(self) -> str:
@@ -126,6 +140,8 @@ class GateResult(Frozen):
     gate: str
     """``honest`` with its lane, or a paper's gate by name."""
     lane: Lane | None = None
+    applicable: bool = True
+    """False: the target does not compute in this lane, so that nothing was decided in it."""
     passed: bool
     rms: float | None = None
     rms_bound: float | None = None

@@ -64,23 +64,23 @@ def probe(
     known = None if again else cached(problem, folder, lane)
     if known is not None:
         return known
-    from evaluator import probe_jail
     from evaluator.lease import device_lease
+    from evaluator.probing import jail
     from evaluator.sandbox import require
 
     level = require(isolation)
     with device_lease("cpu"):
         started = time.monotonic()
-        allowed = memory_bytes or min(MOST_MEMORY_BYTES, probe_jail.memory_bytes(MEMORY_SHARE))
+        allowed = memory_bytes or min(MOST_MEMORY_BYTES, jail.memory_bytes(MEMORY_SHARE))
         assignment = Assignment(
             problem=problem,
             lane=lane,
-            threads=probe_jail.threads(),
+            threads=jail.threads(),
             seconds=seconds,
             memory_bytes=allowed,
             seed=secrets.randbits(62),
         )
-        findings = probe_jail.run(assignment, level, PATIENCE * seconds)
+        findings = jail.run(assignment, level, PATIENCE * seconds)
         spent = time.monotonic() - started
     report = judged(problem, findings, lane, allowed, level, spent)
     _keep(report, _path(problem, folder, lane))

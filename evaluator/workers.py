@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,16 +11,13 @@ from typing import Any, Literal
 import torch
 
 from evaluator import cgroup, memory
-from evaluator.channel import LOG_BYTES, Buffer, Channel, Description, Report, TensorSpec
-from evaluator.model import EvaluatorError, Limits
-from evaluator.plain import sanitize
-from evaluator.processes import Tree, exit_text
-from evaluator.sandbox import Limits as JailLimits
-from evaluator.sandbox import Mounts, environment, jailed, python_trees
+from evaluator.cell import Cell
+from evaluator.channel import Buffer, Description, Report, TensorSpec
+from evaluator.model import Limits
+from evaluator.processes import exit_text
 
-SCRIPT = Path(__file__).with_name("worker.py")
-INSIDE = "/opt/worker.py"
-IMPORT_SECONDS = 120.0
+SCRIPT = Path(__file__).resolve().with_name("worker.py")
+OUT_OF_MEMORY = "all its processes together took more memory than an evaluation may"
 
 Outcome = Literal["done", "failed", "gone", "timeout", "unstoppable"]
 
@@ -35,39 +30,17 @@ class WorkerFailed(Exception):
         self.outcome, self.report, self.exit_text = outcome, report, exit_text
 
 
-class Worker:
-    """One jailed process. Spawned unassigned; it imports torch and waits stopped until it is needed."""
+class Worker(Cell):
+    """One jailed ``worker.py``. Spawned unassigned; it imports torch and waits stopped until it is needed."""
 
     def __init__(self, level: str, threads: int, limits: Limits) -> None:
-        self.level, self.threads = level, threads
-        self.channel = Channel()
-        self.log = Buffer(LOG_BYTES)
+        super().__init__(level, SCRIPT, threads, limits)
         self._cores = os.sched_getaffinity(0)
         self._first_core = {min(self._cores)}
         self.inputs: list[torch.Tensor] = []
         self.outputs: list[TensorSpec] = []
         self._buffers: list[Buffer] = []
         self._ready = False
-        fd = self.channel.theirs.fileno()
-        script = INSIDE if level != "none" else str(SCRIPT)
-        mounts = Mounts(
-            read_only=(*((t, t) for t in python_trees()), (str(SCRIPT), INSIDE)), scratch_bytes=limits.scratch_bytes
-        )
-        rlimits = JailLimits(limits.memory_bytes, limits.processes, limits.file_bytes)
-        command = jailed(level, mounts, rlimits, [sys.executable, "-I", script, str(fd)])
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log.fd,
-            stderr=self.log.fd,
-            env=environment(threads),
-            pass_fds=[fd],
-            cwd="/",
-            start_new_session=True,
-        )
-        self.channel.theirs.close()
-        self.tree = Tree(self.process.pid, wrapped=level != "none")
-        self.group = cgroup.Group.create(limits.processes)
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -75,34 +48,17 @@ class Worker:
         """Wait until torch is imported, then stop the process. Raises EvaluatorError: no candidate ran yet."""
         if self._ready:
             return
-        try:
-            byte = self.channel.receive(IMPORT_SECONDS)
-        except TimeoutError:
-            byte = b""
-        if byte != b"r":
-            self.kill()
-            raise EvaluatorError(f"a worker did not start in the jail: {self.log_tail() or exit_text(self.process)}")
-        self.tree.walk()
+        self.started()
         # Nothing has run here yet: below bubblewrap there is its init, and below that the worker.
         self.pid = self.tree.pids[-1]
         memory.require_readable(self.pid)
-        if self.group is not None:
-            self.group.add(self.tree.pids)
         self.tree.stop_all()
         self._ready = True
 
     def kill(self) -> None:
-        self.tree.kill()
-        self.process.wait()
-        self.channel.close()
-        self.log.close()
+        super().kill()
         for buffer in self._buffers:
             buffer.close()
-        if self.group is not None:
-            self.group.remove_later()
-
-    def log_tail(self, limit: int = 4000) -> str:
-        return sanitize(self.log.text(), limit).strip()
 
     # -- talking ------------------------------------------------------------------------------------------------
 
@@ -117,7 +73,7 @@ class Worker:
         if byte == b"e":
             raise WorkerFailed("failed", self.channel.failure())
         if byte == b"":
-            raise WorkerFailed("gone", Report(), exit_text(self.process))
+            raise self._gone()
         raise WorkerFailed("failed", Report(message="the worker sent a byte outside the protocol"))
 
     def tell(self, byte: bytes, answer: bytes, seconds: float) -> None:
@@ -130,7 +86,7 @@ class Worker:
         try:
             self.channel.send(byte)
         except OSError:
-            raise WorkerFailed("gone", Report(), exit_text(self.process)) from None
+            raise self._gone() from None
 
     def answered(self, answer: bytes, seconds: float) -> None:
         self.expect(answer, seconds)
@@ -154,6 +110,11 @@ class Worker:
         self._buffers += buffers
         self.inputs = [b.tensor(s) for b, s in zip(buffers, description.input_tensors, strict=True)]
         return [b.fd for b in buffers], self.outputs
+
+    def _gone(self) -> WorkerFailed:
+        if self.group is not None and self.group.out_of_memory():
+            return WorkerFailed("failed", Report(kind="out_of_memory", message=OUT_OF_MEMORY))
+        return WorkerFailed("gone", Report(), exit_text(self.process))
 
     # -- one call -----------------------------------------------------------------------------------------------
 
@@ -194,7 +155,7 @@ class Worker:
         if byte == b"e":
             raise WorkerFailed("failed", self.channel.failure())
         if byte == b"":
-            raise WorkerFailed("gone", Report(), exit_text(self.process))
+            raise self._gone()
         if byte != b"d":
             raise WorkerFailed("failed", Report(message="the worker sent a byte outside the protocol"))
         raise WorkerFailed("unstoppable", Report(message="its threads could not be stopped after the answer"))

@@ -45,6 +45,10 @@ class ProblemReport(Work):
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
+    speedup_compile: float | None
+    """Of that same kernel over torch.compile, where that was measured."""
+    soundness: str
+    """Verdict on the problem, as it was known when that kernel was judged; empty: not probed."""
     best_session: str | None
     best_step: int | None
 
@@ -89,7 +93,7 @@ def campaign_report(store: Store, campaign_id: str, *, now: datetime | None = No
     campaign = store.campaign(campaign_id)
     at = now or datetime.now(UTC)
     sessions = store.sessions(campaign.id)
-    problems = tuple(_problem(group, at) for group in by_problem(sessions))
+    problems = tuple(_problem(store, group, at) for group in by_problem(sessions))
     return Report(
         campaign_id=campaign.id,
         name=campaign.settings.name,
@@ -156,8 +160,9 @@ def by_problem(sessions: Sequence[Session]) -> list[list[Session]]:
     return list(groups.values())
 
 
-def _problem(sessions: Sequence[Session], now: datetime) -> ProblemReport:
+def _problem(store: Store, sessions: Sequence[Session], now: datetime) -> ProblemReport:
     best = best_of(sessions)
+    confirmed = store.candidate(best[1].candidate_id).promotion if best else None
     return ProblemReport(
         **_work(sessions, now).model_dump(),
         problem=sessions[0].problem_id,
@@ -166,6 +171,8 @@ def _problem(sessions: Sequence[Session], now: datetime) -> ProblemReport:
         speedup=best[1].speedup if best else None,
         speedup_low=best[1].speedup_low if best else None,
         speedup_high=best[1].speedup_high if best else None,
+        speedup_compile=confirmed.speedup_compile if confirmed else None,
+        soundness=(confirmed.soundness if confirmed else None) or "",
         best_session=best[0].id if best else None,
         best_step=best[1].step if best else None,
     )

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from kernel_agent.figures import best_so_far, statuses
 from kernel_agent.plain_text import plain_line
 from kernel_agent.report import ProblemReport, Report
-from kernel_agent.report_text import duration, headline, provenance_line, sums
+from kernel_agent.report_text import duration, headline, provenance_line, scored, sums
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d5d9df; --soft: #5b6470; --page: #ffffff; --ink: #1b1f24; }
@@ -43,6 +43,8 @@ _COLUMNS = (
     "problem",
     "speedup",
     "95% interval",
+    "over torch.compile",
+    "soundness",
     "sessions",
     "steps",
     "candidates",
@@ -92,8 +94,7 @@ def _data(name: str, figure: go.Figure) -> str:
 def _cells(problem: ProblemReport) -> tuple[str, ...]:
     return (
         problem.problem,
-        f"{problem.speedup:.2f}×" if problem.speedup is not None else "–",
-        f"{problem.speedup_low:.2f}–{problem.speedup_high:.2f}" if problem.speedup is not None else "–",
+        *scored(problem),
         f"{problem.sessions:,}",
         f"{problem.steps:,}",
         f"{problem.candidates:,}",

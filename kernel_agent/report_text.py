@@ -13,7 +13,19 @@ from rich.text import Text
 from kernel_agent.plain_text import plain_line
 from kernel_agent.report import ProblemReport, Report
 
-COLUMNS = ("problem", "speedup", "95% interval", "steps", "candidates", "correct", "compactions", "tokens", "cost")
+COLUMNS = (
+    "problem",
+    "speedup",
+    "95% interval",
+    "over compile",
+    "soundness",
+    "steps",
+    "candidates",
+    "correct",
+    "compactions",
+    "tokens",
+    "cost",
+)
 
 
 def as_table(report: Report) -> RenderableType:
@@ -44,6 +56,8 @@ def as_csv(report: Report) -> str:
         "speedup",
         "speedup_low",
         "speedup_high",
+        "speedup_compile",
+        "soundness",
         "sessions",
         "steps",
         "candidates",
@@ -107,13 +121,19 @@ def _paragraphs(report: Report) -> list[str]:
     return [_markdown(headline(report)), "", _markdown(provenance_line(report)), "", _markdown(sums(report))]
 
 
+def scored(problem: ProblemReport) -> tuple[str, str, str, str]:
+    """Speedup, its interval, the speedup over torch.compile, and whether the problem can tell right from wrong."""
+    if problem.speedup is None:
+        return "–", "–", "–", "–"
+    compiled = f"{problem.speedup_compile:.2f}×" if problem.speedup_compile is not None else "not measured"
+    interval = f"{problem.speedup_low:.2f}–{problem.speedup_high:.2f}"
+    return f"{problem.speedup:.2f}×", interval, compiled, problem.soundness or "not probed"
+
+
 def _cells(problem: ProblemReport) -> tuple[str, ...]:
-    speedup = f"{problem.speedup:.2f}×" if problem.speedup is not None else "–"
-    interval = f"{problem.speedup_low:.2f}–{problem.speedup_high:.2f}" if problem.speedup is not None else "–"
     return (
         plain_line(problem.problem),
-        speedup,
-        interval,
+        *scored(problem),
         f"{problem.steps:,}",
         f"{problem.candidates:,}",
         f"{problem.statuses.get('correct', 0):,}",

@@ -87,9 +87,9 @@ def evaluate(
 
 
 def _judge_one(run: invocation.Invocation, file: Path, spec: EvaluationSpec, *, measuring: bool, as_json: bool) -> None:
-    from evaluator import soundness
     from evaluator.pool import LocalEvaluator
     from kernel_agent.cli.baseline import compared
+    from kernel_agent.known import with_soundness
 
     require_jail(spec.isolation)
     settings = run.prepared()
@@ -98,9 +98,7 @@ def _judge_one(run: invocation.Invocation, file: Path, spec: EvaluationSpec, *, 
     with LocalEvaluator(settings.build_cache, spec.isolation) as evaluator:
         judged = evaluator.evaluate(spec)
         verdict, on_compile = compared(judged, spec, evaluator, settings, measuring=measuring, quiet=as_json)
-    probed = soundness.cached(spec.problem, settings.soundness_cache, spec.lane)
-    if probed is not None:
-        verdict = verdict.model_copy(update={"soundness": probed.verdict})
+    verdict = with_soundness(verdict, spec, settings)
     if as_json:
         print_json(verdict)
         return

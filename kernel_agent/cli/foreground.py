@@ -16,6 +16,7 @@ from evaluator.model import EvaluatorError
 from evaluator.pool import LocalEvaluator
 from kernel_agent.cli.failures import FAILED, INTERRUPTED
 from kernel_agent.engine.local import LocalEngine
+from kernel_agent.known import Informed
 from kernel_agent.model import Campaign
 from kernel_agent.report import Report, campaign_report
 from kernel_agent.report_text import as_table
@@ -80,7 +81,7 @@ def run_watched(store: Store, settings: Settings, campaign: Campaign, parallel: 
 
     Returns the campaign as it then is. Raises what the engine raises.
     """
-    evaluator = LocalEvaluator(settings.build_cache, campaign.settings.isolation)
+    evaluator = Informed(LocalEvaluator(settings.build_cache, campaign.settings.isolation), settings)
     engine = LocalEngine(store, settings.home, evaluator, parallel)
     work, asked = _Run(engine, campaign.id), _Interruption()
     with asked.caught():

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 REASON_WIDTH = 60
 NONE = "–"
+NOT_PROBED = "not probed"
 
 
 def rescore_folder(
@@ -39,6 +40,7 @@ def rescore_folder(
     """Judge the folder's candidates and print the table. Exits with 130 after an interrupt, with what was judged."""
     from evaluator.pool import LocalEvaluator
     from kernel_agent.cli.evaluate import require_jail
+    from kernel_agent.known import Informed
     from kernel_agent.rescore import find, rescore, rescoring
 
     found = find(folder, run.catalog(), problem, invocation.overrides(sizes))
@@ -53,7 +55,7 @@ def rescore_folder(
         return request(candidate.problem, candidate.source)
 
     with LocalEvaluator(settings.build_cache, isolation) as evaluator:
-        rows = rescore(found.candidates, evaluator, spec, say)
+        rows = rescore(found.candidates, Informed(evaluator, settings), spec, say)
     made = rescoring(folder, found, rows)
     if as_json:
         print_json(made)
@@ -72,7 +74,7 @@ def table(made: Rescoring) -> RenderableType:
     from rich.text import Text
 
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("file", "problem", "status", "speedup", "in-process", "its speedup", "reason"):
+    for name in ("file", "problem", "status", "speedup", "soundness", "in-process", "its speedup", "reason"):
         shown.add_column(name, overflow="fold", justify="right" if "speedup" in name else "left")
     for row in made.rows:
         # Text, not str: a file's name may look like rich's markup.
@@ -113,7 +115,8 @@ def _cells(row: Rescored) -> tuple[str, ...]:
     reason = verdict.reason if verdict.status != "correct" else claim.reason if claim is not None else ""
     said = NONE if claim is None else claim.status
     claimed = NONE if claim is None or claim.speedup is None else f"{claim.speedup:.2f}×"
-    return row.file, row.problem, verdict.status, speedup, said, claimed, _shortened(reason)
+    sound = verdict.soundness or NOT_PROBED
+    return row.file, row.problem, verdict.status, speedup, sound, said, claimed, _shortened(reason)
 
 
 def _difference(row: Rescored) -> str:

@@ -53,7 +53,7 @@ def _over_compile(verdict: Evaluation) -> str:
 
 def _gate(gate: GateResult) -> str:
     name = gate.gate if gate.lane is None else f"{gate.gate} {gate.lane}"
-    return f"{name} {'passed' if gate.passed else 'failed'}"
+    return f"{name} {'passed' if gate.passed else 'failed' if gate.applicable else 'not applicable'}"
 
 
 def _evidence(verdict: Evaluation) -> str:

@@ -5,7 +5,7 @@ Texts of others (the problem's source) are fenced as data.
 
 from __future__ import annotations
 
-from evaluator.model import Evaluation, Lane, Target
+from evaluator.model import Evaluation, Lane, Target, lane_on
 from kernel_agent.model import CampaignSettings
 from problems.model import Problem
 
@@ -83,7 +83,7 @@ PRECISION: dict[Lane, str] = {
 
 def system_prompt(settings: CampaignSettings) -> str:
     """The same for every session of a campaign, and for its whole life."""
-    parts = [CONTRACT, PRECISION[settings.lane] + "\n", LOOP, TEMPLATES[settings.target]]
+    parts = [CONTRACT, PRECISION[lane_on(settings.target, settings.lane)] + "\n", LOOP, TEMPLATES[settings.target]]
     return "\n".join(part for part in parts if part)
 
 

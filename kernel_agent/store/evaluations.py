@@ -79,7 +79,7 @@ class Evaluations(StorePart):
             )
             tx.add(row)
             tx.flush()
-            tx.add_all(_gate_row(row.id, gate) for gate in evaluation.gates)
+            tx.add_all(_gate_row(row.id, gate) for gate in evaluation.gates if gate.applicable)
             data = {
                 "candidate": candidate_id,
                 "n": candidate.n,

@@ -85,10 +85,10 @@ class SessionWriter:
         self.store.add_evaluation(self.fence, candidate.id, "spec", "screen", 0, screened)
         return candidate
 
-    def improve(self, source: str, speedup: float, hypothesis: str = "fuse it") -> Improvement:
+    def improve(self, source: str, speedup: float, hypothesis: str = "fuse it", **confirmed_by: Any) -> Improvement:
         """A candidate that is promoted to the new best. Its screening looks 10% better than its confirmation."""
         candidate = self.attempt(source, "correct", speedup * 1.1, hypothesis)
-        confirmed = verdict(self.problem.sha256, source, "correct", speedup, "promote", accepted=True)
+        confirmed = verdict(self.problem.sha256, source, "correct", speedup, "promote", accepted=True, **confirmed_by)
         self.store.add_evaluation(self.fence, candidate.id, "spec-promote", "promote", 0, confirmed)
         return self.store.add_improvement(self.fence, candidate.id, confirmed)
 

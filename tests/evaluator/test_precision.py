@@ -10,7 +10,7 @@ import torch
 
 from evaluator import draws, gate
 from evaluator.gate import NO_ERROR, PAPER_GATES, Error, Yardstick
-from evaluator.model import LANES, Lane
+from evaluator.model import LANES, LANES_ON, Lane, lane_on
 from problems.model import Problem
 from tests.evaluator.conftest import Judged, accepted
 from tests.evaluator.sources import HEAD, candidate
@@ -119,6 +119,26 @@ def test_a_judge_refuses_a_lane_that_was_not_asked_for_and_says_which_would_pass
         papers = {g.gate: g.passed for g in allowed.gates if g.gate != "honest"}
         assert set(papers) == set(PAPER_GATES)
         assert not papers["kernelbench-1e-4"]
+
+
+def test_a_lane_that_the_target_does_not_compute_in_decides_nothing() -> None:
+    on_cpu = Yardstick(eager=error_in("fp32", 4), lanes=LANES_ON["cpu"])
+    error = error_in("tf32", 4)
+    assert gate.strictest(error, on_cpu) == "fp16"
+    assert gate.strictest(error, yardstick(4)) == "tf32"
+    rows = {row.lane: row for row in gate.results(error, on_cpu, {})}
+    assert [lane for lane, row in rows.items() if not row.applicable] == ["tf32"]
+    assert not rows["tf32"].passed
+    assert rows["fp16"].passed
+    assert [lane_on("cpu", lane) for lane in LANES] == ["fp32", "fp32", "fp16", "bf16"]
+    assert [lane_on("cuda", lane) for lane in LANES] == list(LANES)
+
+
+def test_a_judge_asked_for_such_a_lane_decides_in_the_next_stricter_one(judged: Judged) -> None:
+    coarse = judged(candidate("return F.gelu(self.linear(x)) * (1 + 2e-4)"), lane="tf32")
+    assert coarse.status == "incorrect"
+    assert "lane fp32 allows" in coarse.reason
+    assert "lane_not_applicable" in coarse.flags
 
 
 # -- a chaotic reference ----------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_a_fork_bomb_is_capped_and_ends() -> None:
     assert len(descendants(process.pid)) <= 63
     start = time.monotonic()
     # Outside a jail, members may be re-parented away from the root: the group knows them all.
-    while procs := (group.path / "cgroup.procs").read_text().split():
+    while procs := (group.paths[0] / "cgroup.procs").read_text().split():
         tree.kill()
         for pid in procs:
             with contextlib.suppress(ProcessLookupError):
@@ -178,7 +178,7 @@ def test_a_fork_bomb_is_capped_and_ends() -> None:
     process.stdin.close()
     process.stdout.close()
     group.remove()
-    assert not group.path.exists()
+    assert not any(path.exists() for path in group.paths)
 
 
 def test_a_jailed_fork_bomb_ends_with_its_jail(spawn: Spawn) -> None:
@@ -195,7 +195,33 @@ def test_a_jailed_fork_bomb_ends_with_its_jail(spawn: Spawn) -> None:
         time.sleep(0.01)
     if group is not None:
         group.remove()
-        assert not group.path.exists()
+        assert not any(path.exists() for path in group.paths)
+
+
+HOARD = """
+import os, sys
+sys.stdin.readline()
+children = [os.fork() for _ in range(2)]
+hoard = b"1" * (90 << 20)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"""
+
+
+def test_memory_is_capped_for_all_processes_together() -> None:
+    group = cgroup.Group.create(64, 200 << 20)
+    caps = () if group is None else [p / f for p in group.paths for f in ("memory.limit_in_bytes", "memory.max")]
+    if group is None or not any(cap.exists() for cap in caps):
+        pytest.skip("this user may make no control group with a cap on memory")
+    process = subprocess.Popen([sys.executable, "-I", "-c", HOARD], stdin=subprocess.PIPE)
+    group.add([process.pid])
+    assert not group.out_of_memory()
+    process.communicate(b"\n", timeout=60)
+    assert group.out_of_memory()
+    group.remove()
 
 
 def test_signals_to_what_is_gone_are_harmless(spawn: Spawn) -> None:

@@ -9,8 +9,8 @@ import torch
 
 from evaluator import gate
 from evaluator.model import PROTOCOL_VERSION, EvaluatorError
-from evaluator.probe_trial import nulls
-from evaluator.size_ladder import ladder, larger_batch
+from evaluator.probing.ladder import ladder, larger_batch
+from evaluator.probing.trial import nulls
 from evaluator.soundness import cached, judged, probe
 from evaluator.soundness_model import SOUNDNESS_VERSION, Findings, SoundnessReport
 from problems.catalog import Catalog

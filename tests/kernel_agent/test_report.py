@@ -20,6 +20,7 @@ from kernel_agent.report_text import as_csv, as_json, as_markdown, as_table, dur
 from kernel_agent.store.repository import Store
 from tests.dashboard.written_campaign import CampaignWriter
 
+COMPILED = {"speedup_compile": 0.41, "speedup_compile_low": 0.4, "speedup_compile_high": 0.42}
 HOSTILE = "=cmd|'</script><script>alert(1)</script>[bold]*x*\x1b[31m"
 
 
@@ -41,7 +42,7 @@ def writer(store: Store) -> CampaignWriter:
     first.attempt("a = 3", "incorrect")
     first.finish()
     made.session("a/fast", 1).improve("b = 1", 2.0)
-    made.session("b/slow").improve("c = 1", 0.5)
+    made.session("b/slow").improve("c = 1", 0.5, **COMPILED, soundness="repaired")
     made.session("c/unsolved").attempt("d = 1", "compile_error")
     return made
 
@@ -64,6 +65,8 @@ def test_a_problem_counts_once_with_its_best_rollout(store: Store, writer: Campa
     assert (fast.steps, fast.candidates, fast.compactions) == (4, 4, 1)
     assert fast.statuses == {"correct": 3, "incorrect": 1}
     assert (slow.speedup, unsolved.speedup) == (0.5, None)
+    assert (slow.speedup_compile, slow.soundness) == (0.41, "repaired")
+    assert (fast.speedup_compile, fast.soundness) == (None, "")
     assert unsolved.statuses == {"compile_error": 1}
 
 
@@ -123,6 +126,8 @@ def test_every_rendering_has_the_numbers(store: Store, writer: CampaignWriter) -
     for text in (terminal(report), as_markdown(report), as_html(report)):
         assert "4.00×" in text
         assert "3.92–4.08" in text
+        for said in ("0.41×", "repaired", "not measured", "not probed"):
+            assert said in text
         assert "2 of 3 problems solved, 1 faster, geometric mean of the solved 1.41×" in text
         assert "recorded" in text
         assert "at example prices" in text
@@ -130,6 +135,8 @@ def test_every_rendering_has_the_numbers(store: Store, writer: CampaignWriter) -
     rows = list(csv.DictReader(io.StringIO(as_csv(report))))
     assert [row["problem"] for row in rows] == ["a/fast", "b/slow", "c/unsolved"]
     assert [row["speedup"] for row in rows] == ["4.0", "0.5", ""]
+    assert [row["speedup_compile"] for row in rows] == ["", "0.41", ""]
+    assert [row["soundness"] for row in rows] == ["", "repaired", ""]
     assert rows[0]["statuses"] == "correct=3 incorrect=1"
     assert rows[0]["campaign"] == writer.id
 

@@ -32,6 +32,8 @@ def test_a_measured_verdict_in_words() -> None:
     assert "1.500× (95%: 1.470 to 1.530)" in text
     assert "eager 4 ms, candidate 2.667 ms" in text
     assert "honest fp32 passed" in text
+    unknown = (GateResult(gate="honest", lane="tf32", applicable=False, passed=False),)
+    assert "honest tf32 not applicable" in verdict_text(measured.model_copy(update={"gates": unknown}), "file/tiny")
     assert "not probed (kernel-agent problems probe file/tiny)" in text
     probed = verdict_text(measured.model_copy(update={"soundness": "repaired"}), "file/tiny")
     assert "soundness repaired" in probed

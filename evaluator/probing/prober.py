@@ -20,18 +20,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = str(Path(__file__).resolve().parent.parent)
+PACKAGES = str(Path(__file__).resolve().parents[2])
 if __name__ == "__main__":
     sys.path.insert(0, PACKAGES)  # an isolated interpreter knows installed packages alone
 
 import torch  # noqa: E402
 
-from evaluator.probe_ablation import Ablations  # noqa: E402
-from evaluator.probe_clock import Clock  # noqa: E402
-from evaluator.probe_estimate import estimate  # noqa: E402
-from evaluator.probe_subject import Subject  # noqa: E402
-from evaluator.probe_trial import trial  # noqa: E402
-from evaluator.size_ladder import ladder, larger_batch  # noqa: E402
+from evaluator.probing.ablation import Ablations  # noqa: E402
+from evaluator.probing.clock import Clock  # noqa: E402
+from evaluator.probing.estimate import estimate  # noqa: E402
+from evaluator.probing.ladder import ladder, larger_batch  # noqa: E402
+from evaluator.probing.subject import Subject  # noqa: E402
+from evaluator.probing.trial import trial  # noqa: E402
 from evaluator.soundness_model import REPAIRS, Assignment, Conditions, Estimate, Findings  # noqa: E402
 from evaluator.worker import Failure, classify, read_text, set_precision  # noqa: E402
 from problems.model import SizeOverride  # noqa: E402

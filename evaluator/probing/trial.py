@@ -9,7 +9,7 @@ import torch
 
 from evaluator import draws, gate
 from evaluator.model import Lane
-from evaluator.probe_subject import SEED, Subject, Tensors
+from evaluator.probing.subject import SEED, Subject, Tensors
 from evaluator.soundness_model import Behaviour, Null, PaperShare, Range, Trial
 
 INPUTS, CHECKED = 3, 2

@@ -10,8 +10,8 @@ import torch
 
 from evaluator import gate
 from evaluator.model import Lane
-from evaluator.probe_clock import Clock
-from evaluator.probe_subject import SEED, Subject, Tensors
+from evaluator.probing.clock import Clock
+from evaluator.probing.subject import SEED, Subject, Tensors
 from evaluator.soundness_model import Ablation, Trial
 from evaluator.worker import flatten
 

@@ -1,0 +1,156 @@
+"""What is reported of measured times, each rule on and off: the numbers of a cheat, and what they would come to."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from evaluator import score, timing
+from evaluator.contest import Rounds
+from evaluator.model import Purpose
+from evaluator.score import Ruler, Score
+from evaluator.verdicts import Verdict
+
+RULER = Ruler(between_sd=0.005, null_seconds=1e-4, write_seconds=5e-5)
+REFERENCE = 10e-3
+
+
+def measured(*others: float, solo: float = REFERENCE, noise: float = 0.004, instances: int = 3) -> list[Rounds]:
+    """Eight rounds of four pairs an instance: the reference takes 10 ms, the others what is given."""
+    rng = random.Random(3)
+    made = []
+    for _ in range(instances):
+        pairs = [
+            [tuple(t * math.exp(rng.gauss(0, noise)) for t in (REFERENCE, *others)) for _ in range(4)] for _ in range(8)
+        ]
+        made.append(Rounds(pairs=pairs, solo_seconds=solo))
+    return made
+
+
+def reported(rounds: list[Rounds], purpose: Purpose = "promote", ruler: Ruler = RULER) -> Score | str:
+    try:
+        return score.score(rounds, purpose, ruler)
+    except Verdict as verdict:
+        return verdict.status
+
+
+def numbers(rounds: list[Rounds], purpose: Purpose = "promote", ruler: Ruler = RULER) -> Score:
+    found = reported(rounds, purpose, ruler)
+    assert isinstance(found, Score), found
+    return found
+
+
+@dataclass(frozen=True)
+class Rule:
+    rounds: list[Rounds]
+    stops: Callable[[Score | str], bool]
+    name: str
+    """The constant that switches it off, set to ``off``."""
+    off: float
+    ruler: Ruler = RULER
+
+
+RULES = {
+    "nothing is faster than writing the output": Rule(
+        measured(2e-5), lambda found: found == "below_floor", "FLOOR_SHARE", 0.0
+    ),
+    "a reference slowed down beside the candidate does not count": Rule(
+        # The candidate is as fast as eager, but burns CPU while it should stand still.
+        measured(8e-3, solo=8e-3),
+        lambda found: isinstance(found, Score) and found.low <= 1 and "reference_drift" in found.flags,
+        "DRIFT",
+        math.inf,
+    ),
+    "an incumbent slowed down with the reference does not count": Rule(
+        measured(5e-3, 4e-3, solo=8e-3),
+        lambda found: isinstance(found, Score) and not found.accepted,
+        "DRIFT",
+        math.inf,
+    ),
+    "a gain below 1% is no new best": Rule(
+        measured(5e-3, 4.97e-3, noise=1e-4),
+        lambda found: isinstance(found, Score) and not found.accepted,
+        "MIN_GAIN",
+        0.0,
+        Ruler(between_sd=0.0, null_seconds=1e-4, write_seconds=5e-5),
+    ),
+    "what is mostly protocol is said to be": Rule(
+        measured(4e-4),
+        lambda found: isinstance(found, Score) and "overhead_limited" in found.flags,
+        "OVERHEAD_SHARE",
+        1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_what_stops_a_number(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = RULES[name]
+    assert rule.stops(reported(rule.rounds, ruler=rule.ruler))
+    monkeypatch.setattr(score, rule.name, rule.off)
+    assert not rule.stops(reported(rule.rounds, ruler=rule.ruler))
+
+
+def test_a_gain_must_be_beyond_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    lucky = measured(5e-3, 4.85e-3, noise=0.12)
+    found = numbers(lucky)
+    assert found.gain is not None
+    assert found.gain > 0.01
+    assert not found.accepted
+    monkeypatch.setattr(timing, "lower_bound", lambda logs, *_: sum(logs) / len(logs))
+    assert numbers(lucky).accepted
+
+
+def test_the_deviation_between_processes_keeps_a_small_gain_out() -> None:
+    rounds = measured(5e-3, 4.9e-3, noise=1e-3)
+    assert numbers(rounds).accepted
+    assert not numbers(rounds, ruler=Ruler(0.02, 1e-4, 5e-5)).accepted
+
+
+def test_a_wide_interval_is_no_verdict() -> None:
+    assert reported(measured(5e-3, noise=1.0)) == "unstable"
+
+
+def test_a_reference_that_is_below_the_floor_as_well_returns_views() -> None:
+    views = [Rounds([[(1e-5, 1e-5 * (1 + 1e-3 * (n % 3))) for n in range(4)] for _ in range(8)], solo_seconds=1e-5)] * 3
+    found = numbers(views)
+    assert found.speedup == pytest.approx(1, abs=0.01)
+    assert found.net is None, "nothing is left beside the protocol"
+
+
+def test_the_numbers_of_an_ordinary_candidate() -> None:
+    found = numbers(measured(5e-3))
+    assert found.low < 2 < found.high
+    assert found.speedup == pytest.approx(2, rel=0.01)
+    assert found.net == pytest.approx(9.9 / 4.9, rel=0.01)
+    assert found.reference_seconds == pytest.approx(REFERENCE, rel=0.01)
+    assert found.candidate_seconds == pytest.approx(5e-3, rel=0.01)
+    assert abs(found.drift) < 0.01
+    assert (found.gain, found.gain_low, found.accepted, found.flags) == (None, None, True, ())
+    assert numbers(measured(5e-3, instances=1), "screen").accepted is None
+    assert numbers(measured(5e-3), "final").accepted is None
+
+
+def test_drift_within_the_machine_s_own_costs_nothing() -> None:
+    def speedup(drift: float) -> float:
+        return numbers(measured(5e-3, solo=REFERENCE / (1 + drift))).speedup
+
+    assert speedup(0.02) == speedup(0.0)
+    assert speedup(-0.2) == speedup(0.0)
+    assert speedup(0.25) == pytest.approx(speedup(0.0) / 1.25, rel=0.01)
+
+
+def test_processes_are_started_in_an_order_and_its_reverse() -> None:
+    rng = random.Random(1)
+    first = set()
+    for _ in range(40):
+        one, two, three = timing.start_orders(3, 3, rng)
+        assert sorted(one) == [0, 1, 2]
+        assert two == one[::-1]
+        assert three == one
+        first.add(one[0])
+    assert first == {0, 1, 2}, "who is started first is drawn"
