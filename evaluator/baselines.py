@@ -1,8 +1,10 @@
-"""What torch.compile makes of a problem here: judged like a candidate, kept, and set beside later verdicts.
+"""Other ways to run a problem's own model: judged like a candidate, kept, and set beside later verdicts.
 
-The judge times eager beside every candidate. torch.compile takes minutes, so that it is timed once: as a candidate that
-compiles the problem's own model, in the same paired rounds, with the same checks. The speedup of another candidate over
-it is then a ratio of two speedups over eager.
+The judge times eager, in single precision, beside every candidate. Two more are worth comparing with: torch.compile,
+which takes minutes, and eager in the lower precision of a lane, without which a kernel in half precision would be
+compared with single precision alone. Each is timed once: as a candidate made of the problem's own model, in the same
+paired rounds, with the same checks. The speedup of another candidate over it is then a ratio of two speedups over
+eager.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 import platform
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from pydantic import AwareDatetime, ValidationError
 
@@ -22,6 +25,7 @@ from evaluator.model import (
     EvaluationSpec,
     Frozen,
     Isolation,
+    Lane,
     Limits,
     Purpose,
     Status,
@@ -29,6 +33,12 @@ from evaluator.model import (
 )
 from evaluator.pool import Evaluator
 from problems.model import Problem
+
+Way = Literal["compile", "fp16", "bf16"]
+"""How the model is run: compiled, or with its parameters and inputs cast."""
+CAST: dict[Lane, Way] = {"fp16": "fp16", "bf16": "bf16"}
+"""The way to compare with in a lane of its own."""
+_DTYPES: dict[Way, str] = {"fp16": "float16", "bf16": "bfloat16"}
 
 TRUSTED_FOR = timedelta(days=7)
 MOST_EAGER_CHANGE = 0.10
@@ -60,6 +70,30 @@ class ModelNew(Model):
         super().__init__(*arguments)
         self.compile()
 """
+_CAST = """
+
+import torch
+
+_DTYPE = torch.{dtype}
+
+
+def _answered(value):
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype is _DTYPE else value
+    if isinstance(value, dict):
+        return {{k: _answered(v) for k, v in value.items()}}
+    return type(value)(map(_answered, value)) if isinstance(value, (tuple, list)) else value
+
+
+class ModelNew(Model):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.to(_DTYPE)
+
+    def forward(self, *inputs):
+        cast = [x.to(_DTYPE) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+        return _answered(super().forward(*cast))
+"""
 
 
 class Conditions(Frozen):
@@ -78,62 +112,78 @@ class Conditions(Frozen):
 
 
 class Baseline(Frozen):
-    """Eager and torch.compile on one problem. Only with the status ``correct`` is there a compiled time."""
+    """The problem's own model, run one way. Only with the status ``correct`` is there a time."""
 
+    way: Way = "compile"
     conditions: Conditions
     status: Status
-    """The verdict on the compiled model: ``runtime_error`` when the compiler failed, ``incorrect`` when it erred."""
+    """``runtime_error`` when the compiler failed, ``incorrect`` when it erred; and for a cast model that does not work,
+    or not to its lane's precision, ``reference_unsupported_in_precision``."""
     reason: str
     eager_ms: float | None = None
-    compile_ms: float | None = None
-    compile_speedup: float | None = None
-    """Eager time over compiled time, with the 95% interval that follows."""
-    compile_speedup_low: float | None = None
-    compile_speedup_high: float | None = None
+    ms: float | None = None
+    speedup: float | None = None
+    """Eager time over this one, with the 95% interval that follows."""
+    speedup_low: float | None = None
+    speedup_high: float | None = None
     measured_at: AwareDatetime
 
 
-def compiled_candidate(problem: Problem) -> str:
-    """The problem's own model under torch.compile, with the default mode and backend, as a candidate."""
-    return problem.source + _COMPILED
+def model_as_candidate(problem: Problem, way: Way) -> str:
+    """The problem's own model as a candidate: under torch.compile (default mode and backend), or cast."""
+    return problem.source + (_COMPILED if way == "compile" else _CAST.format(dtype=_DTYPES[way]))
 
 
 def measure(
     evaluator: Evaluator,
     problem: Problem,
+    way: Way = "compile",
     purpose: Purpose = "final",
     isolation: Isolation = "jail",
     limits: Limits = LIMITS,
 ) -> Baseline:
-    """Judge torch.compile against eager. A failure to compile is a status; an ``unstable`` one is not to be kept.
+    """Judge it against eager. A failure to compile is a status; an ``unstable`` one is not to be kept.
 
     It is compiled once for each set of processes: once to ``screen`` it, which is quick and coarse; the ``final`` one
     takes minutes. Raises EvaluatorError.
     """
 
-    def judged(source: str, purpose: Purpose) -> Evaluation:
-        spec = EvaluationSpec(problem=problem, source=source, purpose=purpose, isolation=isolation, limits=limits)
+    def judged(source: str, purpose: Purpose, lane: Lane = "fp32") -> Evaluation:
+        spec = EvaluationSpec(
+            problem=problem, source=source, purpose=purpose, lane=lane, isolation=isolation, limits=limits
+        )
         for _ in range(TRIES):
             evaluation = evaluator.evaluate(spec)
             if evaluation.status != "unstable":
                 break
         return evaluation
 
-    compiled = judged(compiled_candidate(problem), purpose)
-    eager_ms = compiled.reference_ms
-    if compiled.status not in {"correct", "unstable", *ON_THE_PROBLEM}:
+    found = judged(model_as_candidate(problem, way), purpose, "fp32" if way == "compile" else way)
+    status, reason, eager_ms = found.status, found.reason, found.reference_ms
+    if status not in {"correct", "unstable", *ON_THE_PROBLEM}:
         eager_ms = judged(reference_candidate(problem), "screen").reference_ms
+        if way != "compile":
+            status, reason = "reference_unsupported_in_precision", f"not in {way}: {status}: {reason}"
     return Baseline(
-        conditions=conditions_of(compiled),
-        status=compiled.status,
-        reason=compiled.reason,
+        way=way,
+        conditions=conditions_of(found),
+        status=status,
+        reason=reason,
         eager_ms=eager_ms,
-        compile_ms=compiled.candidate_ms,
-        compile_speedup=compiled.speedup,
-        compile_speedup_low=compiled.speedup_low,
-        compile_speedup_high=compiled.speedup_high,
+        ms=found.candidate_ms,
+        speedup=found.speedup,
+        speedup_low=found.speedup_low,
+        speedup_high=found.speedup_high,
         measured_at=datetime.now(UTC),
     )
+
+
+def ways(evaluation: Evaluation) -> tuple[Way, ...]:
+    """What a verdict is to be compared with besides eager; nothing where it has no speedup."""
+    if evaluation.speedup is None:
+        return ()
+    cast = CAST.get(evaluation.lane) if evaluation.lane else None
+    return ("compile",) if cast is None else ("compile", cast)
 
 
 # -- conditions and the cache -----------------------------------------------------------------------------------
@@ -156,22 +206,22 @@ def conditions_here(evaluator: Evaluator, problem: Problem, limits: Limits = LIM
     return conditions_of(evaluator.evaluate(EvaluationSpec(problem=problem, source=NO_PYTHON, limits=limits)))
 
 
-def cached(folder: Path, conditions: Conditions) -> Baseline | None:
+def cached(folder: Path, conditions: Conditions, way: Way = "compile") -> Baseline | None:
     """The baseline kept for exactly these conditions, however old. What cannot be read as one counts as none."""
     try:
-        found = Baseline.model_validate_json(_path(folder, conditions).read_bytes())
+        found = Baseline.model_validate_json(_path(folder, conditions, way).read_bytes())
     except (OSError, ValidationError):
         return None
-    return found if found.conditions == conditions else None
+    return found if (found.conditions, found.way) == (conditions, way) else None
 
 
 def save(folder: Path, baseline: Baseline) -> None:
     """Keep ``baseline`` in the place of an older one under its conditions."""
-    keep(_path(folder, baseline.conditions), (baseline.model_dump_json(indent=2) + "\n").encode())
+    keep(_path(folder, baseline.conditions, baseline.way), (baseline.model_dump_json(indent=2) + "\n").encode())
 
 
-def _path(folder: Path, conditions: Conditions) -> Path:
-    return folder / f"{conditions.sha256}.json"
+def _path(folder: Path, conditions: Conditions, way: Way) -> Path:
+    return folder / f"{conditions.sha256}-{way}.json"
 
 
 # -- trust and use ----------------------------------------------------------------------------------------------
@@ -197,9 +247,9 @@ def doubt(baseline: Baseline, evaluation: Evaluation, now: datetime | None = Non
 
 
 def with_baseline(evaluation: Evaluation, baseline: Baseline, now: datetime | None = None) -> Evaluation:
-    """``evaluation`` with its speedup over torch.compile, or with a flag where ``baseline`` is stale.
+    """``evaluation`` with its speedup over ``baseline``, or with a flag where that is stale.
 
-    With S the candidate's speedup over eager and C that of torch.compile, ln(S/C) = ln S - ln C. They were measured
+    With S the candidate's speedup over eager and C that of the baseline, ln(S/C) = ln S - ln C. They were measured
     apart, so that the half-widths of the 95% intervals add in quadrature (the variance of a difference of independent
     quantities); the two sides of an interval are kept apart, since a drift widens one only:
 
@@ -209,7 +259,7 @@ def with_baseline(evaluation: Evaluation, baseline: Baseline, now: datetime | No
     Unchanged when there is no speedup on either side.
     """
     s, s_low, s_high = evaluation.speedup, evaluation.speedup_low, evaluation.speedup_high
-    c, c_low, c_high = baseline.compile_speedup, baseline.compile_speedup_low, baseline.compile_speedup_high
+    c, c_low, c_high = baseline.speedup, baseline.speedup_low, baseline.speedup_high
     if s is None or s_low is None or s_high is None or c is None or c_low is None or c_high is None:
         return evaluation
     if doubt(baseline, evaluation, now):
@@ -217,10 +267,7 @@ def with_baseline(evaluation: Evaluation, baseline: Baseline, now: datetime | No
     ratio = s / c
     below = math.hypot(math.log(s / s_low), math.log(c_high / c))
     above = math.hypot(math.log(s_high / s), math.log(c / c_low))
+    name = "speedup_compile" if baseline.way == "compile" else "speedup_lane"
     return evaluation.model_copy(
-        update={
-            "speedup_compile": ratio,
-            "speedup_compile_low": ratio * math.exp(-below),
-            "speedup_compile_high": ratio * math.exp(above),
-        }
+        update={name: ratio, f"{name}_low": ratio * math.exp(-below), f"{name}_high": ratio * math.exp(above)}
     )

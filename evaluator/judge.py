@@ -33,10 +33,10 @@ from evaluator.workers import Nursery, Worker, WorkerFailed, physical_cores
 
 SPARES = 3
 """A build and a screening of one candidate, begun at once."""
-INSTANCES = 3
-"""Of every side when confirming. What differs between processes needs processes to average, not rounds: as many rounds
-in three instances as in two left 5% of A/A evaluations more than 2% from 1 instead of 7%."""
-CONFIRM_ROUNDS, CONFIRM_PAIRS = 8, 4
+INSTANCES, MOST_INSTANCES = 4, 6
+"""Of every side when confirming; as many as it takes where the rounds disagree. What differs between processes needs
+processes to average, not rounds: the more instances, the fewer A/A evaluations were more than 2% from 1."""
+CONFIRM_ROUNDS, CONFIRM_PAIRS = 6, 4
 VERDICTS_KEPT = 512
 MAX_BENCHES = 2
 
@@ -122,8 +122,10 @@ class Judge:
         gc.collect()
         gc.disable()
         try:
-            instances = 1 if spec.purpose == "screen" else INSTANCES
-            for order in timing.start_orders(len(sides), instances, self.random):
+            most = 1 if spec.purpose == "screen" else MOST_INSTANCES
+            for n, order in enumerate(timing.start_orders(len(sides), most, self.random)):
+                if n >= INSTANCES and timing.confirmed([log_ratios([r]) for r in progress.rounds]):
+                    break
                 self._instance(spec, bench, sides, order, progress)
         finally:
             gc.enable()
@@ -213,7 +215,7 @@ class Judge:
         lane = gate.strictest(error, bench.yardstick)
         logs = log_ratios(rounds)
         screen = spec.purpose == "screen"
-        require_steady(timing.estimate(logs, looked=screen))
+        require_steady(timing.estimate(logs))
         if screen and spec.source == reference_candidate(spec.problem):
             bench.take_as_control(logs)
         self._controlled(bench, progress)

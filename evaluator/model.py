@@ -234,6 +234,10 @@ class Evaluation(Frozen):
     """torch.compile's time over the candidate's, where a baseline was at hand (see ``evaluator.baselines``)."""
     speedup_compile_low: float | None = None
     speedup_compile_high: float | None = None
+    speedup_lane: float | None = None
+    """The same over eager in the lower precision of the lane that was passed."""
+    speedup_lane_low: float | None = None
+    speedup_lane_high: float | None = None
     reference_ms: float | None = None
     candidate_ms: float | None = None
     gain: float | None = None
@@ -265,13 +269,17 @@ class Evaluation(Frozen):
                 raise ValueError("speedup lies outside its own interval")
         elif not (low is middle is high is None):
             raise ValueError(f"status {self.status} carries no speedup")
-        compiled = (self.speedup_compile_low, self.speedup_compile, self.speedup_compile_high)
-        if compiled != (None, None, None):
+        beside = {
+            "torch.compile": (self.speedup_compile_low, self.speedup_compile, self.speedup_compile_high),
+            "eager in the lane's precision": (self.speedup_lane_low, self.speedup_lane, self.speedup_lane_high),
+        }
+        for what, (low, middle, high) in beside.items():
+            if low is middle is high is None:
+                continue
             if self.status != "correct":
-                raise ValueError(f"status {self.status} carries no speedup over torch.compile")
-            low, middle, high = compiled
+                raise ValueError(f"status {self.status} carries no speedup over {what}")
             if low is None or middle is None or high is None:
-                raise ValueError("a speedup over torch.compile comes with both ends of its interval")
+                raise ValueError(f"a speedup over {what} comes with both ends of its interval")
             if not low <= middle <= high:
-                raise ValueError("the speedup over torch.compile lies outside its own interval")
+                raise ValueError(f"the speedup over {what} lies outside its own interval")
         return self

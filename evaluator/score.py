@@ -65,7 +65,7 @@ def log_ratios(rounds: Sequence[Rounds], over: int = 0) -> list[float]:
 
 def score(rounds: Sequence[Rounds], purpose: Purpose, ruler: Ruler) -> Score:
     """Raises Verdict: ``unstable`` with too wide an interval, ``below_floor`` for what no machine can do."""
-    now = timing.estimate(log_ratios(rounds), ruler.between_sd, len(rounds), looked=purpose == "screen")
+    now = timing.estimate(log_ratios(rounds), ruler.between_sd, len(rounds))
     require_steady(now)
     last = last_player(rounds)
     reference = statistics.mean(r.median_seconds(0) for r in rounds)

@@ -21,6 +21,7 @@ ENOUGH_HALF_WIDTH_LATE = 0.05
 LATE_SECONDS = 1.5
 """From then on a coarser interval will do: on a restless machine 24 rounds instead of 12 made it narrower by a third
 and the evaluation longer by 2 s, and a screening only decides whether to confirm."""
+CONFIRMED_HALF_WIDTH, CONFIRMED_HALF_WIDTH_FAST = 0.03, 0.05
 LOOK_PENALTY = 1.15
 UNSTABLE_HALF_WIDTH = 0.10
 PAIRS = 6
@@ -83,11 +84,11 @@ def estimate(rounds: Sequence[float], between_sd: float = 0.0, instances: int = 
 
 
 def lower_bound(rounds: Sequence[float], between_sd: float, instances: int) -> float:
-    """One-sided 99.75% lower bound of the mean log ratio."""
+    """One-sided 99.75% lower bound of the mean log ratio, widened for the looks."""
     n = len(rounds)
     if n < 2:
         return -math.inf
-    within = _quantile(_T9975, n - 1) * statistics.stdev(rounds) / math.sqrt(n)
+    within = _quantile(_T9975, n - 1) * statistics.stdev(rounds) / math.sqrt(n) * LOOK_PENALTY
     return statistics.mean(rounds) - math.hypot(within, Z9975 * between_sd / math.sqrt(instances))
 
 
@@ -100,6 +101,13 @@ def enough(rounds: Sequence[float], seconds: float = 0.0) -> bool:
     if seconds > LATE_SECONDS:
         wanted = ENOUGH_HALF_WIDTH_LATE
     return now.within <= wanted or len(rounds) == LOOKS[-1]
+
+
+def confirmed(sets: Sequence[Sequence[float]]) -> bool:
+    """Whether the rounds of several sets of processes agree well enough, set by set, to need no further one."""
+    means = [statistics.mean(rounds) for rounds in sets]
+    half_width = _quantile(_T95, len(means) - 1) * statistics.stdev(means) / math.sqrt(len(means))
+    return half_width <= (CONFIRMED_HALF_WIDTH_FAST if statistics.mean(means) > FAST else CONFIRMED_HALF_WIDTH)
 
 
 def between_process_sd(controls: Sequence[float]) -> float:

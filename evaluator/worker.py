@@ -94,7 +94,7 @@ class Worker:
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.inputs: list[Any] = []
-        self.outputs: list[Meta] = []
+        self.outputs: list[tuple[torch.Size, torch.dtype]] = []
         self.answer: list[torch.Tensor] = []
         """What forward returned last: it must live until the judge has read it."""
         self.unused: list[str] = []
@@ -119,7 +119,7 @@ class Worker:
         self.inputs = [
             map_tensor(next(left), s) if "shape" in s else ast.literal_eval(s["literal"]) for s in meta["inputs"]
         ]
-        self.outputs = meta["outputs"]
+        self.outputs = [(torch.Size(s["shape"]), getattr(torch, s["dtype"])) for s in meta["outputs"]]
         self.structure = meta["structure"]
         self.state_spec = meta["state"]
         self.weights_map = mmap.mmap(next(left), 0, access=mmap.ACCESS_READ)
@@ -238,10 +238,11 @@ class Worker:
         self.construct = construct
         self.model = self.construct()
         self.double = True
+        self.forward = self.run_double
 
     def go_null(self) -> None:
         """Answer with a ready output of the right shape: what the protocol itself costs."""
-        ready = [torch.zeros(s["shape"], dtype=getattr(torch, s["dtype"])) for s in self.outputs]
+        ready = [torch.zeros(shape, dtype=dtype) for shape, dtype in self.outputs]
         self.forward = lambda: ready
 
     def draw(self) -> None:
@@ -263,19 +264,30 @@ class Worker:
     # -- answering ----------------------------------------------------------------------------------------------
 
     def run_model(self) -> list[torch.Tensor]:
-        inputs = self.inputs
-        if self.double:
-            inputs = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
-        leaves, structure = flatten(self.model(*inputs))
+        return self.leaves(self.model(*self.inputs))
+
+    def run_double(self) -> list[torch.Tensor]:
+        double = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.inputs]
+        return self.leaves(self.model(*double))
+
+    def leaves(self, result: Any) -> list[torch.Tensor]:
+        """The tensors of a result, of the right shapes and dtypes, and readable where they lie.
+
+        This runs inside the clock and mostly with cold caches, so that the plain case comes first and looks at little.
+        """
+        if type(result) is torch.Tensor and len(self.outputs) == 1:
+            shape, dtype = self.outputs[0]
+            if result.shape == shape and result.dtype is dtype and is_plain(result) and self.structure == "tensor":
+                return [result]
+        found, structure = flatten(result)
         if structure != self.structure:
             raise Failure("wrong_shape", f"forward returned {structure}, the reference returns {self.structure}")
-        return [self.checked(n, mine, spec) for n, (mine, spec) in enumerate(zip(leaves, self.outputs, strict=True))]
+        return [self.checked(n, mine) for n, mine in enumerate(found)]
 
-    def checked(self, n: int, mine: torch.Tensor, spec: Meta) -> torch.Tensor:
-        """``mine`` as output ``n``: of the right shape and dtype, and readable where it lies."""
-        dtype = getattr(torch, spec["dtype"])
-        if list(mine.shape) != spec["shape"]:
-            message = f"output {n} has shape {tuple(mine.shape)}, the reference's has {tuple(spec['shape'])}"
+    def checked(self, n: int, mine: torch.Tensor) -> torch.Tensor:
+        shape, dtype = self.outputs[n]
+        if mine.shape != shape:
+            message = f"output {n} has shape {tuple(mine.shape)}, the reference's has {tuple(shape)}"
             raise Failure("wrong_shape", message)
         if mine.dtype != dtype:
             if not self.double:
@@ -398,6 +410,11 @@ def classify(error: BaseException) -> str:
     if isinstance(error, SyntaxError) or any(word in text for word in BUILD_WORDS):
         return "compile_error"
     return "error"
+
+
+def is_plain(x: torch.Tensor) -> bool:
+    """Whether its elements lie in this process's memory in order, as they are."""
+    return x.layout is torch.strided and x.is_cpu and x.is_contiguous() and not x.is_conj() and not x.is_neg()
 
 
 def span_of(shape: Sequence[int], strides: Sequence[int]) -> int:

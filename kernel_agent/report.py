@@ -47,6 +47,8 @@ class ProblemReport(Work):
     speedup_high: float | None
     speedup_compile: float | None
     """Of that same kernel over torch.compile, where that was measured."""
+    speedup_lane: float | None
+    """Of it over eager in the lane's own precision, where that was measured."""
     soundness: str
     """Verdict on the problem, as it was known when that kernel was judged; empty: not probed."""
     best_session: str | None
@@ -172,6 +174,7 @@ def _problem(store: Store, sessions: Sequence[Session], now: datetime) -> Proble
         speedup_low=best[1].speedup_low if best else None,
         speedup_high=best[1].speedup_high if best else None,
         speedup_compile=confirmed.speedup_compile if confirmed else None,
+        speedup_lane=confirmed.speedup_lane if confirmed else None,
         soundness=(confirmed.soundness if confirmed else None) or "",
         best_session=best[0].id if best else None,
         best_step=best[1].step if best else None,

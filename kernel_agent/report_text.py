@@ -57,6 +57,7 @@ def as_csv(report: Report) -> str:
         "speedup_low",
         "speedup_high",
         "speedup_compile",
+        "speedup_lane",
         "soundness",
         "sessions",
         "steps",
@@ -126,6 +127,8 @@ def scored(problem: ProblemReport) -> tuple[str, str, str, str]:
     if problem.speedup is None:
         return "–", "–", "–", "–"
     compiled = f"{problem.speedup_compile:.2f}×" if problem.speedup_compile is not None else "not measured"
+    if problem.speedup_lane is not None:
+        compiled += f", {problem.speedup_lane:.2f}× in the lane"
     interval = f"{problem.speedup_low:.2f}–{problem.speedup_high:.2f}"
     return f"{problem.speedup:.2f}×", interval, compiled, problem.soundness or "not probed"
 

@@ -42,7 +42,7 @@ def evaluate(
     contract: Contract = "names",
     isolation: Isolation = "jail",
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Measure longer, in three sets of fresh processes.")
+        bool, typer.Option("--confirm", help="Measure longer, in four to six sets of fresh processes.")
     ] = False,
     baseline: Annotated[
         bool, typer.Option("--baseline", help="Measure torch.compile, too, unless a trusted baseline is kept.")
@@ -97,14 +97,14 @@ def _judge_one(run: invocation.Invocation, file: Path, spec: EvaluationSpec, *, 
         print(f"judging {file} against {spec.problem.id} …", file=sys.stderr)
     with LocalEvaluator(settings.build_cache, spec.isolation) as evaluator:
         judged = evaluator.evaluate(spec)
-        verdict, on_compile = compared(judged, spec, evaluator, settings, measuring=measuring, quiet=as_json)
+        verdict, uncompared = compared(judged, spec, evaluator, settings, measuring=measuring, quiet=as_json)
     verdict = with_soundness(verdict, spec, settings)
     if as_json:
         print_json(verdict)
         return
     from kernel_agent.cli.verdict_text import verdict_text
 
-    print_text(verdict_text(verdict, spec.problem.id, on_compile))
+    print_text(verdict_text(verdict, spec.problem.id, uncompared))
 
 
 def require_jail(isolation: str) -> None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from evaluator.model import Evaluation, GateResult
 
 ERROR_LINES = 20
 
 
-def verdict_text(verdict: Evaluation, problem_id: str, on_compile: str = "") -> str:
+def verdict_text(verdict: Evaluation, problem_id: str, uncompared: Sequence[tuple[str, str]] = ()) -> str:
     """Plain text that still holds what a candidate printed: clean it for the terminal.
 
-    ``on_compile`` stands where the speedup over torch.compile would: why there is none.
+    ``uncompared`` are baselines, by name, that there is no speedup over, and why.
     """
     lines = [f"{verdict.status}: {verdict.reason}"]
     rows = [("problem", f"{problem_id} ({verdict.problem_sha[:12]}) on {verdict.gpu or verdict.target}")]
     if verdict.speedup is not None:
         rows.append(("speedup", _speedup(verdict)))
     if verdict.speedup_compile is not None:
-        rows.append(("compile", _over_compile(verdict)))
-    elif on_compile:
-        rows.append(("compile", on_compile))
+        low, high = verdict.speedup_compile_low, verdict.speedup_compile_high
+        rows.append(("beside", f"{verdict.speedup_compile:.3f}× over torch.compile (95%: {low:.3f} to {high:.3f})"))
+    if verdict.speedup_lane is not None:
+        low, high = verdict.speedup_lane_low, verdict.speedup_lane_high
+        over = f"{verdict.speedup_lane:.3f}× over eager in {verdict.lane}"
+        rows.append(("beside", f"{over} (95%: {low:.3f} to {high:.3f})"))
+    rows += [("beside", f"{name}: {reason}") for name, reason in uncompared]
     if verdict.reference_ms is not None and verdict.candidate_ms is not None:
         rows.append(("times", f"eager {verdict.reference_ms:.4g} ms, candidate {verdict.candidate_ms:.4g} ms"))
     if verdict.gates:
@@ -44,11 +50,6 @@ def verdict_text(verdict: Evaluation, problem_id: str, on_compile: str = "") -> 
 def _speedup(verdict: Evaluation) -> str:
     text = f"{verdict.speedup:.3f}× (95%: {verdict.speedup_low:.3f} to {verdict.speedup_high:.3f})"
     return text if verdict.speedup_net is None else f"{text}, {verdict.speedup_net:.3f}× net of call overhead"
-
-
-def _over_compile(verdict: Evaluation) -> str:
-    low, high = verdict.speedup_compile_low, verdict.speedup_compile_high
-    return f"{verdict.speedup_compile:.3f}× over torch.compile (95%: {low:.3f} to {high:.3f})"
 
 
 def _gate(gate: GateResult) -> str:

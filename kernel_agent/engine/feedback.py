@@ -68,6 +68,8 @@ def _measured(e: Evaluation) -> str:
     text += f" ({e.candidate_ms:.4g} ms; eager {e.reference_ms:.4g} ms)"
     if e.speedup_compile is not None:
         text += f", {e.speedup_compile:.3f}x of torch.compile"
+    if e.speedup_lane is not None:
+        text += f", {e.speedup_lane:.3f}x of eager in {e.lane}"
     gate = next((g for g in e.gates if g.gate == e.gate and g.lane == e.lane and g.rms is not None), None)
     if gate is not None:
         text += f", error {gate.rms:.1e} (lane {e.lane})"

@@ -11,8 +11,18 @@ import pytest
 from pydantic import ValidationError
 
 from evaluator import baselines
-from evaluator.baselines import Baseline, Conditions, cached, compiled_candidate, doubt, measure, save, with_baseline
-from evaluator.model import Evaluation, Evidence
+from evaluator.baselines import (
+    Baseline,
+    Conditions,
+    cached,
+    doubt,
+    measure,
+    model_as_candidate,
+    save,
+    ways,
+    with_baseline,
+)
+from evaluator.model import ON_THE_PROBLEM, Evaluation, Evidence
 from evaluator.pool import LocalEvaluator
 from tests.evaluator.conftest import LIMITS, TRIES, Judged
 from tests.evaluator.sources import EAGER, changed, problem
@@ -62,10 +72,10 @@ def kept(**more: object) -> Baseline:
         "status": "correct",
         "reason": "as told",
         "eager_ms": 4.0,
-        "compile_ms": 3.2,
-        "compile_speedup": 1.25,
-        "compile_speedup_low": 1.25 * math.exp(-0.04),
-        "compile_speedup_high": 1.25 * math.exp(0.04),
+        "ms": 3.2,
+        "speedup": 1.25,
+        "speedup_low": 1.25 * math.exp(-0.04),
+        "speedup_high": 1.25 * math.exp(0.04),
         "measured_at": NOW - timedelta(days=1),
     }
     return Baseline.model_validate(values | more)
@@ -75,26 +85,26 @@ def kept(**more: object) -> Baseline:
 
 
 def test_a_compiled_model_is_judged_as_a_candidate_and_compiled_once(evaluator: LocalEvaluator, judged: Judged) -> None:
-    found = measure(evaluator, NEVER_ANEW, "screen", limits=COMPILING)
+    found = measure(evaluator, NEVER_ANEW, purpose="screen", limits=COMPILING)
     assert found.status in ("correct", "unstable"), found.reason
     assert found.conditions == baselines.conditions_here(evaluator, NEVER_ANEW, COMPILING)
     assert found.conditions.device
     assert found.conditions.torch_version.split(".")[0].isdigit()
     if found.status == "correct":
         assert found.eager_ms is not None
-        assert found.compile_ms is not None
-        assert found.compile_speedup == pytest.approx(found.eager_ms / found.compile_ms, rel=0.15)
+        assert found.ms is not None
+        assert found.speedup == pytest.approx(found.eager_ms / found.ms, rel=0.15)
         eager = judged(EAGER, NEVER_ANEW, tries=TRIES)
         after = with_baseline(eager, found)
         if eager.status == "correct" and not doubt(found, eager):
-            assert after.speedup_compile == pytest.approx(1 / found.compile_speedup, rel=0.1)
+            assert after.speedup_compile == pytest.approx(1 / found.speedup, rel=0.1)
 
 
 def test_a_model_that_cannot_be_compiled_still_has_eagers_time(evaluator: LocalEvaluator) -> None:
     found = measure(evaluator, FAILS, limits=COMPILING)
     assert found.status == "runtime_error"
     assert "in forward" in found.reason
-    assert (found.compile_ms, found.compile_speedup) == (None, None)
+    assert (found.ms, found.speedup) == (None, None)
     # On a machine too noisy to time, eager has none either.
     assert found.eager_ms is None or 0 < found.eager_ms < 1e3
 
@@ -107,9 +117,34 @@ def test_the_problems_own_failure_is_the_baselines_too(evaluator: LocalEvaluator
     assert found.eager_ms is None
 
 
-def test_the_compiled_candidate_is_the_problem_and_no_other() -> None:
-    assert compiled_candidate(problem()).startswith(problem().source)
-    assert "ModelNew = Model\n" not in compiled_candidate(problem())
+def test_the_candidate_is_the_problem_and_no_other() -> None:
+    for way in ("compile", "fp16", "bf16"):
+        assert model_as_candidate(problem(), way).startswith(problem().source)
+        assert "ModelNew = Model\n" not in model_as_candidate(problem(), way)
+
+
+def test_a_cast_model_is_judged_in_its_own_lane(evaluator: LocalEvaluator) -> None:
+    found = measure(evaluator, problem(), "bf16", "screen", limits=LIMITS)
+    assert found.status in ("correct", "unstable"), found.reason
+    assert (found.way, found.ms is None) == ("bf16", found.status == "unstable")
+
+
+STATEFUL = changed(
+    "return F.gelu(self.linear(x))",
+    "return F.gelu(self.linear(x) @ self.mixing)",
+).source.replace(
+    "self.linear = nn.Linear(features, features)",
+    "self.linear = nn.Linear(features, features)\n        self.mixing = torch.ones(features, features) / features",
+)
+
+
+def test_a_reference_that_cannot_be_cast_is_not_charged_to_anybody(evaluator: LocalEvaluator) -> None:
+    """A tensor that is neither parameter nor buffer stays in single precision, as in level 3's recurrent networks."""
+    found = measure(evaluator, problem(STATEFUL), "bf16", "screen", limits=LIMITS)
+    assert found.status == "reference_unsupported_in_precision"
+    assert found.status in ON_THE_PROBLEM
+    assert "not in bf16: runtime_error" in found.reason
+    assert found.speedup is None
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------
@@ -127,16 +162,28 @@ def test_the_two_intervals_add_in_quadrature() -> None:
 def test_each_end_follows_the_ends_that_push_it() -> None:
     """A candidate at its slowest beside a compiled model at its fastest makes the low end."""
     lopsided = verdict(speedup_low=2.0 * math.exp(-0.12))
-    compiled = kept(compile_speedup_high=1.25 * math.exp(0.05), compile_speedup_low=1.25)
+    compiled = kept(speedup_high=1.25 * math.exp(0.05), speedup_low=1.25)
     both = with_baseline(lopsided, compiled, NOW)
     assert both.speedup_compile_low == pytest.approx(1.6 * math.exp(-0.13))
     assert both.speedup_compile_high == pytest.approx(1.6 * math.exp(0.03))
 
 
 def test_nothing_is_said_without_two_speedups() -> None:
-    nothing = kept(status="runtime_error", compile_ms=None, compile_speedup=None, compile_speedup_low=None)
+    nothing = kept(status="runtime_error", ms=None, speedup=None, speedup_low=None)
     assert with_baseline(verdict(), nothing, NOW) == verdict()
     assert with_baseline(failed(), kept(), NOW) == failed()
+
+
+def test_a_kernel_in_half_precision_is_set_beside_eager_in_half_precision() -> None:
+    half = verdict(lane="bf16")
+    assert ways(half) == ("compile", "bf16")
+    assert ways(verdict(lane="fp32")) == ("compile",)
+    assert ways(failed()) == ()
+    slower = kept(way="bf16", speedup=0.5, speedup_low=0.4, speedup_high=0.6)
+    both = with_baseline(with_baseline(half, kept(), NOW), slower, NOW)
+    assert both.speedup_compile == pytest.approx(1.6)
+    assert both.speedup_lane == pytest.approx(4.0)
+    assert both.speedup_lane_low == pytest.approx(4.0 * math.exp(-math.hypot(0.03, math.log(0.6 / 0.5))))
 
 
 # -- trust ------------------------------------------------------------------------------------------------------
@@ -167,14 +214,15 @@ def test_each_condition_counts(tmp_path: Path, name: str) -> None:
     save(tmp_path, kept())
     assert cached(tmp_path, mine) == kept()
     assert cached(tmp_path, other) is None
+    assert cached(tmp_path, mine, "bf16") is None
     assert name.replace("_", " ") in doubt(kept(conditions=other), verdict(), NOW)
 
 
 def test_the_newest_of_the_same_conditions_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "made" / "when needed"
     save(folder, kept())
-    save(folder, kept(compile_ms=3.1))
-    assert cached(folder, kept().conditions) == kept(compile_ms=3.1)
+    save(folder, kept(ms=3.1))
+    assert cached(folder, kept().conditions) == kept(ms=3.1)
     assert len(list(folder.iterdir())) == 1
 
 

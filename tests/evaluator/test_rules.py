@@ -5,19 +5,22 @@ Played in this process, on one bench, so that a rule can be taken out; what the 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from evaluator import draws, gate
-from evaluator.bench import Bench
+from evaluator import contest, draws, gate
+from evaluator.bench import CONTROL_TRIES, Bench
 from evaluator.contest import Contest, Fault, Player
+from evaluator.judge import Judge
 from evaluator.machine import Sweep
-from evaluator.model import Lane, Limits
+from evaluator.model import EvaluationSpec, Lane, Limits
 from evaluator.processes import Tree
 from evaluator.workers import Nursery, WorkerFailed
 from problems.model import Problem
@@ -293,8 +296,7 @@ def play(bench: Bench, rule: Rule) -> str:
     try:
         players = [bench.reference(workers[0]), Player("candidate", workers[1])]
         bench.start(workers[1], rule.source, "ModelNew")
-        contest = Contest(bench, players, check=(1,), lane=rule.lane)
-        rounds = contest.run(30.0, ROUNDS, PAIRS)
+        rounds = Contest(bench, players, check=(1,), lane=rule.lane).run(30.0, ROUNDS, PAIRS)
     except Fault as fault:
         return fault.kind if fault.failure is None else ended(fault.failure)
     except WorkerFailed as failure:
@@ -351,6 +353,44 @@ def test_the_reference_is_asked_only_when_every_answer_is_captured(
         if event == "truth":
             assert {"captured 0", "captured 1"} == set(seen[n - 2 : n])
     assert "truth" in seen
+
+
+def test_pairs_are_dropped_for_what_the_machine_did_but_few(
+    benches: Callable[[Problem], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, ticks = benches(problem()), itertools.count()
+    monkeypatch.setattr(contest, "steal_ticks", lambda: next(ticks))  # as if time were stolen in every pair
+    workers = bench.nursery.take(LIMITS, 2)
+    try:
+        rounds = Contest(bench, [bench.reference(w) for w in workers], check=()).run(60.0, 4, 6)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert rounds.dropped == 2
+    assert rounds.n_pairs == 4 * 6 - 2
+
+
+def test_no_number_is_believed_of_a_machine_on_which_the_reference_differs_from_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def noisy(bench: Bench) -> None:
+        asked.append(bench)
+        bench.take_as_control([0.3, 0.31] * 4)
+
+    monkeypatch.setattr(Bench, "_run_control", noisy)
+    judge = Judge("jail", tmp_path, threads=2)
+    spec = EvaluationSpec(problem=problem(), source=candidate(f"return {ANSWER}"), limits=LIMITS)
+    try:
+        refused = judge.evaluate(spec)
+        assert refused.status == "unstable"
+        assert "the reference against itself gave 1.3" in refused.reason
+        assert len(asked) == CONTROL_TRIES
+        monkeypatch.setattr(Bench, "control_ok", True)
+        assert "against itself" not in judge.evaluate(spec).reason
+    finally:
+        judge.close()
 
 
 def test_constant_answers_are_known_before_they_are_scored(benches: Callable[[Problem], Bench]) -> None:

@@ -82,6 +82,23 @@ def test_a_lower_bound_is_rarely_above_the_truth() -> None:
     assert timing.lower_bound([0.1] * 24, 0.0, 2) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("between", [0.002, 0.01, 0.03])
+def test_equals_win_no_more_often_for_sets_that_were_added_until_they_agreed(between: float) -> None:
+    rng, runs, won, covered, added = random.Random(11), 2000, 0, 0, 0
+    for _ in range(runs):
+        sets: list[list[float]] = []
+        while len(sets) < 4 or (len(sets) < 6 and not timing.confirmed(sets)):
+            sets.append(rounds_of(rng, rng.gauss(0, between), 6, 0.03, 0.01))
+        found = [m for rounds in sets for m in rounds]
+        added += len(sets) > 4
+        won += timing.lower_bound(found, between, len(sets)) > 0
+        now = timing.estimate(found, between, len(sets))
+        covered += abs(now.mean) <= now.half_width
+    assert won / runs <= 0.005
+    assert covered / runs >= 0.93
+    assert (added > runs / 2) == (between == 0.03), "only where they differ"
+
+
 def test_looks_happen_at_the_looks_only() -> None:
     steady = [0.0, 1e-4]
     for n in range(2, 24):

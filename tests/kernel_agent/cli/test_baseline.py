@@ -29,15 +29,15 @@ def kept(of: Evaluation, age: timedelta = timedelta(0)) -> Baseline:
         status="correct",
         reason="as told",
         eager_ms=of.reference_ms,
-        compile_ms=3.2,
-        compile_speedup=1.25,
-        compile_speedup_low=1.2,
-        compile_speedup_high=1.3,
+        ms=3.2,
+        speedup=1.25,
+        speedup_low=1.2,
+        speedup_high=1.3,
         measured_at=datetime.now(UTC) - age,
     )
 
 
-def beside(found: Evaluation, folder: Path) -> tuple[Evaluation, str]:
+def beside(found: Evaluation, folder: Path) -> tuple[Evaluation, tuple[tuple[str, str], ...]]:
     """What ``evaluate`` makes of a verdict when it need not measure anything."""
     settings = Settings(home=folder)
     spec = EvaluationSpec(problem=problem("tiny"), source="source")
@@ -48,9 +48,9 @@ def beside(found: Evaluation, folder: Path) -> tuple[Evaluation, str]:
 def test_a_kept_baseline_is_shown_beside_the_verdict(measured: Evaluation, tmp_path: Path) -> None:
     save(Settings(home=tmp_path).baseline_cache, kept(measured))
     after, said = beside(measured, tmp_path)
-    assert said == ""
+    assert said == ()
     assert after.speedup_compile == pytest.approx(1.2)
-    assert "compile   1.200× over torch.compile (95%: 1.1" in verdict_text(after, "file/tiny", said)
+    assert "beside    1.200× over torch.compile (95%: 1.1" in verdict_text(after, "file/tiny", said)
 
 
 def test_a_stale_one_is_said_to_be_and_not_used(measured: Evaluation, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_stale_one_is_said_to_be_and_not_used(measured: Evaluation, tmp_path: 
 
 
 def test_one_that_failed_says_how(measured: Evaluation, tmp_path: Path) -> None:
-    nothing = {"compile_ms": None, "compile_speedup": None, "compile_speedup_low": None, "compile_speedup_high": None}
+    nothing = {"ms": None, "speedup": None, "speedup_low": None, "speedup_high": None}
     save(
         Settings(home=tmp_path).baseline_cache,
         kept(measured).model_copy(update={"status": "runtime_error", "reason": "no such op", **nothing}),
@@ -73,7 +73,7 @@ def test_one_that_failed_says_how(measured: Evaluation, tmp_path: Path) -> None:
 
 
 def test_without_one_nothing_is_said(measured: Evaluation, tmp_path: Path) -> None:
-    assert beside(measured, tmp_path) == (measured, "")
+    assert beside(measured, tmp_path) == (measured, ())
     assert "compile" not in verdict_text(measured, "file/tiny")
 
 
@@ -98,6 +98,10 @@ def test_it_is_measured_once_and_again_when_asked(run: Run, tmp_path: Path) -> N
     third = run("baseline", "--problem", path, "--again", "--json")
     assert Baseline.model_validate(third.document).measured_at > found.measured_at
     assert "torch.compile: runtime_error" in run("baseline", "--problem", path).out
+
+
+def test_no_cpu_computes_in_tf32(run: Run) -> None:
+    refused(run("baseline", "--problem", "bundled/layernorm_mlp", "--lane", "tf32"), "--lane tf32", "bf16")
 
 
 def test_a_problem_that_is_not_there(run: Run) -> None:
