@@ -56,7 +56,7 @@ def run() -> list[Row]:
     noise = f"{screen.noisy + confirm.noisy} more runs on a machine that its control called noisy"
     return [
         Row(
-            "A/A, confirming (four to six instances a side): within 2% of 1",
+            "A/A, confirming (three to six instances a side): within 2% of 1",
             f">= {WANTED_WITHIN:.0%}",
             f"{confirm.within} of {confirm.quiet}; {noise}",
             confirm.quiet > 0 and confirm.within >= WANTED_WITHIN * confirm.quiet,

@@ -17,7 +17,7 @@ from evaluator.builds import BuildCache, BuildFailed
 from evaluator.contest import Contest, Fault, Player
 from evaluator.lease import device_lease
 from evaluator.machine import Sweep, cpu_name, write_bandwidth_bytes_per_s
-from evaluator.model import Evaluation, EvaluationSpec, reference_candidate
+from evaluator.model import Evaluation, EvaluationSpec, Limits, reference_candidate
 from evaluator.sandbox import require
 from evaluator.score import Ruler, log_ratios, score
 from evaluator.verdicts import (
@@ -31,9 +31,9 @@ from evaluator.verdicts import (
 )
 from evaluator.workers import Nursery, Worker, WorkerFailed, physical_cores
 
-SPARES = 3
-"""A build and a screening of one candidate, begun at once."""
-INSTANCES, MOST_INSTANCES = 4, 6
+SPARES = 9
+"""A build and a confirmation, begun at once; each takes a second to start and some 100 MB while it waits."""
+INSTANCES, MOST_INSTANCES = 3, 6
 """Of every side when confirming; as many as it takes where the rounds disagree. What differs between processes needs
 processes to average, not rounds: the more instances, the fewer A/A evaluations were more than 2% from 1."""
 CONFIRM_ROUNDS, CONFIRM_PAIRS = 6, 4
@@ -63,6 +63,8 @@ class Judge:
         self.benches: dict[object, Bench] = {}
         self.verdicts: dict[str, Evaluation] = {}
         self.random = random.SystemRandom()
+        self._limits: Limits | None = None
+        """Of the last request: the next one mostly has the same."""
 
     # -- the one entrance ---------------------------------------------------------------------------------------
 
@@ -90,12 +92,17 @@ class Judge:
             self._forget(spec)
             ours = Verdict("unstable", f"the problem's own worker failed ({failure}); evaluate again")
             evaluation = self._failed(spec, progress, ours)
-        self.nursery.refill(spec.limits)
+        self._limits = spec.limits
         if evaluation.status != "unstable":
             if len(self.verdicts) >= VERDICTS_KEPT:
                 self.verdicts.pop(next(iter(self.verdicts)))
             self.verdicts[spec.sha256] = evaluation
         return evaluation
+
+    def idle(self, until: int) -> None:
+        """Get ready for the next request until descriptor ``until`` can be read. Raises EvaluatorError."""
+        if self._limits is not None:
+            self.nursery.tend(self._limits, until)
 
     def close(self) -> None:
         for bench in self.benches.values():

@@ -7,6 +7,7 @@ It ignores Ctrl-C (its owner decides when it ends) and dies with its owner.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -52,6 +53,9 @@ def serve(control: socket.socket, isolation: str, cache: Path) -> None:
                 control.sendall(reply.model_dump_json().encode() + b"\n")
             except OSError:
                 return
+            if judge is not None:
+                with contextlib.suppress(EvaluatorError):  # the next request will say so
+                    judge.idle(control.fileno())
     finally:
         if judge is not None:
             judge.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from evaluator.model import Limits
 from evaluator.processes import exit_text
 
 SCRIPT = Path(__file__).resolve().with_name("worker.py")
+APPEARS_SECONDS = 0.5
 OUT_OF_MEMORY = "all its processes together took more memory than an evaluation may"
 
 Outcome = Literal["done", "failed", "gone", "timeout", "unstoppable"]
@@ -40,20 +42,36 @@ class Worker(Cell):
         self.inputs: list[torch.Tensor] = []
         self.outputs: list[TensorSpec] = []
         self._buffers: list[Buffer] = []
-        self._ready = False
+        self.is_ready = False
+        self._paused = False
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> None:
         """Wait until torch is imported, then stop the process. Raises EvaluatorError: no candidate ran yet."""
-        if self._ready:
+        if self.is_ready:
             return
         self.started()
         # Nothing has run here yet: below bubblewrap there is its init, and below that the worker.
         self.pid = self.tree.pids[-1]
         memory.require_readable(self.pid)
         self.tree.stop_all()
-        self._ready = True
+        self.is_ready = True
+
+    def pause(self) -> None:
+        """Stop it in the middle of its import, so that it takes no core from who is measured."""
+        if self.is_ready or self._paused:
+            return
+        deadline = time.monotonic() + APPEARS_SECONDS
+        while not self.tree.pids and time.monotonic() < deadline:  # bubblewrap has not made its jail yet
+            self.tree.walk()
+        self.tree.stop_all()
+        self._paused = True
+
+    def wake(self) -> None:
+        if self._paused:
+            self._paused = False
+            self.tree.resume()
 
     def kill(self) -> None:
         super().kill()
@@ -192,38 +210,60 @@ class Nursery:
 
     def __init__(self, level: str, threads: int, size: int) -> None:
         self.level, self.threads, self.size = level, threads, size
-        self._spares: dict[Limits, list[Worker]] = {}
+        self._limits: Limits | None = None
+        self._spares: list[Worker] = []
+        """All under the same limits; the ready ones first."""
 
     def take(self, limits: Limits, count: int = 1) -> list[Worker]:
         """``count`` ready workers; those that must be started import torch side by side."""
-        spares = self._spares.setdefault(limits, [])
-        workers = [spares.pop(0) if spares else Worker(self.level, self.threads, limits) for _ in range(count)]
-        for worker in workers:
+        self._keep_for(limits)
+        taken, self._spares = self._spares[:count], self._spares[count:]
+        taken += [Worker(self.level, self.threads, limits) for _ in range(count - len(taken))]
+        for worker in taken:
+            worker.wake()
+        for worker in taken:
             worker.ready()
-        return workers
+        return taken
 
-    def refill(self, limits: Limits) -> None:
-        """Start what is missing without waiting for it: call this when nothing is being measured."""
+    def tend(self, limits: Limits, until: int) -> None:
+        """Start what is missing, as many at a time as there are cores, until descriptor ``until`` can be read.
+
+        For the time when nobody is waiting; raises EvaluatorError when a worker does not start.
+        """
         cgroup.remove_emptied()
-        for other in [k for k in self._spares if k != limits]:
-            for worker in self._spares.pop(other):
-                worker.kill()
-        spares = self._spares.setdefault(limits, [])
-        while len(spares) < self.size:
-            spares.append(Worker(self.level, self.threads, limits))
+        self._keep_for(limits)
+        while True:
+            growing = [w for w in self._spares if not w.is_ready]
+            while len(self._spares) < self.size and len(growing) < self.threads:
+                growing.append(Worker(self.level, self.threads, limits))
+                self._spares.append(growing[-1])
+            for worker in growing:
+                worker.wake()
+            channels = {w.channel.mine.fileno(): w for w in growing}
+            readable, _, _ = select.select([until, *channels], [], [])
+            if until in readable or not growing:
+                return
+            for descriptor in readable:
+                channels[descriptor].ready()
+            self._spares.sort(key=lambda w: not w.is_ready)
 
     def settle(self) -> None:
-        """Wait until every spare sits stopped: call this before a clock starts."""
-        for spares in self._spares.values():
-            for worker in spares:
-                worker.ready()
+        """Stop every spare where it is: call this before a clock starts."""
+        for worker in self._spares:
+            worker.pause()
 
     def close(self) -> None:
-        for spares in self._spares.values():
-            for worker in spares:
-                worker.kill()
+        for worker in self._spares:
+            worker.kill()
         self._spares.clear()
         cgroup.remove_emptied()
+
+    def _keep_for(self, limits: Limits) -> None:
+        if limits != self._limits:
+            for worker in self._spares:
+                worker.kill()
+            self._spares.clear()
+            self._limits = limits
 
 
 def physical_cores() -> int:

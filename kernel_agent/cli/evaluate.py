@@ -42,7 +42,7 @@ def evaluate(
     contract: Contract = "names",
     isolation: Isolation = "jail",
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Measure longer, in four to six sets of fresh processes.")
+        bool, typer.Option("--confirm", help="Measure longer, in three to six sets of fresh processes.")
     ] = False,
     baseline: Annotated[
         bool, typer.Option("--baseline", help="Measure torch.compile, too, unless a trusted baseline is kept.")

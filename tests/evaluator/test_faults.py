@@ -182,7 +182,7 @@ def test_noise_without_end_is_unstable_with_its_data(judged: Judged) -> None:
 def settled(judge: psutil.Process) -> int:
     """Processes below the judge once the spares that it just started have come up."""
     count, since = -1, time.monotonic()
-    while time.monotonic() - since < 1.5:
+    while time.monotonic() - since < 4.0:
         if (now := len(below(judge.pid))) != count:
             count, since = now, time.monotonic()
         time.sleep(0.05)

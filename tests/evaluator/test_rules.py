@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from evaluator import contest, draws, gate
+from evaluator import contest, draws, gate, timing
 from evaluator.bench import CONTROL_TRIES, Bench
 from evaluator.contest import Contest, Fault, Player
 from evaluator.judge import Judge
@@ -380,6 +380,7 @@ def test_no_number_is_believed_of_a_machine_on_which_the_reference_differs_from_
         bench.take_as_control([0.3, 0.31] * 4)
 
     monkeypatch.setattr(Bench, "_run_control", noisy)
+    monkeypatch.setattr(timing, "UNSTABLE_HALF_WIDTH", 10.0)  # a judge inside pytest is a restless one
     judge = Judge("jail", tmp_path, threads=2)
     spec = EvaluationSpec(problem=problem(), source=candidate(f"return {ANSWER}"), limits=LIMITS)
     try:

@@ -87,16 +87,16 @@ def test_equals_win_no_more_often_for_sets_that_were_added_until_they_agreed(bet
     rng, runs, won, covered, added = random.Random(11), 2000, 0, 0, 0
     for _ in range(runs):
         sets: list[list[float]] = []
-        while len(sets) < 4 or (len(sets) < 6 and not timing.confirmed(sets)):
+        while len(sets) < 3 or (len(sets) < 6 and not timing.confirmed(sets)):
             sets.append(rounds_of(rng, rng.gauss(0, between), 6, 0.03, 0.01))
         found = [m for rounds in sets for m in rounds]
-        added += len(sets) > 4
+        added += len(sets) > 3
         won += timing.lower_bound(found, between, len(sets)) > 0
         now = timing.estimate(found, between, len(sets))
         covered += abs(now.mean) <= now.half_width
     assert won / runs <= 0.005
     assert covered / runs >= 0.93
-    assert (added > runs / 2) == (between == 0.03), "only where they differ"
+    assert added / runs > 0.7 if between == 0.03 else added / runs < 0.7, "mostly where they differ"
 
 
 def test_looks_happen_at_the_looks_only() -> None:
