@@ -95,6 +95,7 @@ class Cell:
         self.channel.close()
         self.log.close()
         if self.group is not None:
+            self.group.wait_empty()
             self.group.remove_later()
 
 

@@ -75,6 +75,12 @@ class Group:
                         return True
         return False
 
+    def wait_empty(self, seconds: float = 2.0) -> None:
+        """Until the last member has ended; the kernel needs a moment after its signal."""
+        deadline = time.monotonic() + seconds
+        while any(_members(path) for path in self.paths) and time.monotonic() < deadline:
+            time.sleep(0.001)
+
     def remove(self) -> None:
         """Remove the emptied group, waiting until the kernel has forgotten its last process."""
         for path in self.paths:
@@ -90,6 +96,13 @@ class Group:
     def remove_later(self) -> None:
         """Leave the emptied group to ``remove_emptied``."""
         _emptied.append(self)
+
+
+def _members(path: Path) -> str:
+    try:
+        return (path / "cgroup.procs").read_text()
+    except OSError:
+        return ""
 
 
 def _write(file: Path, value: int) -> bool:

@@ -116,7 +116,7 @@ def test_the_oracles_death_costs_one_bench_and_no_verdict(one: LocalEvaluator) -
     """The kernel may end any process for want of memory, the long-lived one first."""
     one.evaluate(spec("raise ValueError('before')\n"))
     judge = judge_of(one)
-    workers = [p for p in judge.children(recursive=True) if words_of(p)[2:3] == ["/opt/worker.py"]]
+    workers = [p for p in judge.children(recursive=True) if words_of(p)[2:3] == ["/opt/evaluator/worker.py"]]
     min(workers, key=lambda p: p.create_time()).kill()  # the spares are younger
     source = candidate("return torch.zeros_like(x)  # after the oracle's death")
     first, second = one.evaluate(spec(source)), one.evaluate(spec(source))

@@ -179,12 +179,12 @@ TAMPERING: tuple[Entry, ...] = (
         candidate(
             """
             import os
-            for path in ("/opt/worker.py", "/tmp/candidate.py", "/tmp/extensions"):
+            for path in ("/opt/evaluator/worker.py", "/tmp/candidate.py", "/tmp/extensions"):
                 try:
                     os.unlink(path)
                 except OSError as error:
                     print(path, error)
-            open("/opt/worker.py", "w")
+            open("/opt/evaluator/worker.py", "w")
             """,
             top=JAILED,
         ),

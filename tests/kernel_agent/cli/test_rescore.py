@@ -64,11 +64,21 @@ def test_the_table(run: Run, linear: Path, tmp_path: Path) -> None:
     result = run("evaluate", folder, "--problem", linear)
     assert result.code == 0
     header, *lines = result.out.splitlines()
-    assert header.split() == ["file", "problem", "status", "speedup", "in-process", "its", "speedup", "reason"]
+    assert header.split() == [
+        "file",
+        "problem",
+        "status",
+        "speedup",
+        "soundness",
+        "in-process",
+        "its",
+        "speedup",
+        "reason",
+    ]
     rows = {line.split()[0]: line for line in lines if line}
     for words in ("file/linear", "compile_error", "error"):
         assert words in rows["broken.py"]
-    for words in ("incorrect", "correct", "×"):
+    for words in ("incorrect", "correct", "×", "not probed"):
         assert words in rows["hostile.py"]
     assert "2 judged. Correct: 0 by the judge, 1 by the in-process loop" in result.out
     assert "differs: hostile.py: correct at " in result.out
