@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
+from evaluator.judge import SPARES
 from evaluator.pool import LocalEvaluator
 from evaluator.processes import descendants
 
@@ -57,3 +59,21 @@ def alive(marker: str) -> list[int]:
 def groups_of(pid: int) -> list[Path]:
     """Control groups that the judge ``pid`` made."""
     return [p for root in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup") for p in Path(root).glob(f"kernel-agent-{pid}-*")]
+
+
+def rested(judge: psutil.Process, seconds: float = 90.0) -> int:
+    """Processes below the judge, once all its spares are up and wait."""
+    deadline, seen = time.monotonic() + seconds, 0
+    while seen < 3:
+        assert time.monotonic() < deadline, "spares are still being started"
+        time.sleep(0.2)
+        workers = [p for p in judge.children(recursive=True) if words_of(p)[2:3] == ["/opt/evaluator/worker.py"]]
+        idle = len(workers) >= SPARES and all(_is_stopped(p) for p in workers)
+        seen = seen + 1 if idle else 0
+    return len(below(judge.pid))
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return str(process.status()) == psutil.STATUS_STOPPED
+    return False

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
 from evaluator.pool import LocalEvaluator
 from tests.evaluator.conftest import Judged
 from tests.evaluator.corpus import HONEST, HOSTILE, Entry
-from tests.evaluator.processes import judge_of
+from tests.evaluator.processes import judge_of, rested
 
 VERDICTS, WARM = 300, 60
 GROWTH = 0.05
@@ -30,20 +28,9 @@ class Footprint:
     memory_bytes: int
 
 
-def settled(judge: psutil.Process) -> int:
-    """Processes below the judge, once its spares are up."""
-    count = -1
-    for _ in range(40):
-        before, count = count, len(judge.children(recursive=True))
-        if count == before:
-            break
-        time.sleep(0.5)
-    return count
-
-
 def footprint(evaluator: LocalEvaluator, scratch: Path) -> Footprint:
     judge = judge_of(evaluator)
-    processes = settled(judge)
+    processes = rested(judge)
     return Footprint(
         judge.pid,
         processes,

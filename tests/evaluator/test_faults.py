@@ -23,7 +23,6 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from evaluator.builds import BuildCache, Built
@@ -31,7 +30,7 @@ from evaluator.model import Status
 from evaluator.pool import LocalEvaluator
 from evaluator.workers import Nursery
 from tests.evaluator.conftest import LIMITS, TRIES, Judged, accepted
-from tests.evaluator.processes import alive, below, judge_of
+from tests.evaluator.processes import alive, judge_of, rested
 from tests.evaluator.sources import ANSWER, EAGER, HEAD, PROBLEM, candidate, problem
 
 SLEEPER = "tests-evaluator-sleeper"
@@ -179,24 +178,13 @@ def test_noise_without_end_is_unstable_with_its_data(judged: Judged) -> None:
     assert evidence.dropped_pairs <= 0.1 * (evidence.pairs + evidence.dropped_pairs)
 
 
-def settled(judge: psutil.Process) -> int:
-    """Processes below the judge once the spares that it just started have come up."""
-    count, since = -1, time.monotonic()
-    while time.monotonic() - since < 4.0:
-        if (now := len(below(judge.pid))) != count:
-            count, since = now, time.monotonic()
-        time.sleep(0.05)
-    return count
-
-
 def test_the_judge_keeps_nothing_of_a_candidate(judged: Judged, evaluator: LocalEvaluator) -> None:
-    for n in range(3):  # until as many spares are ready, and so watched, as after any other evaluation
-        judged(f"raise ValueError('first {n}')\n")
+    judged("raise ValueError('first')\n")
     judge = judge_of(evaluator)
-    before = (judge.num_fds(), settled(judge))
+    before = (rested(judge), judge.num_fds())
     for n in range(10):
         judged(f"raise ValueError({n})\n")
-    assert (judge.num_fds(), settled(judge)) == before
+    assert (rested(judge), judge.num_fds()) == before
 
 
 def test_benches_that_come_and_go_leave_no_descriptor(judged: Judged, evaluator: LocalEvaluator) -> None:
@@ -207,6 +195,7 @@ def test_benches_that_come_and_go_leave_no_descriptor(judged: Judged, evaluator:
     for _ in range(3):
         for text in texts:
             assert judged(f"raise ValueError({len(counts)})\n", problem(text)).status == "load_error"
+        rested(judge_of(evaluator))
         counts.append(judge_of(evaluator).num_fds())
     assert counts[1] == counts[2]
 
