@@ -6,7 +6,6 @@ candidate may have written whatever comes back: a claim is checked for form, bou
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from evaluator.claim import TOLERANCES, Claim, ClaimStatus, tolerance_of
 from evaluator.lease import device_lease
 from evaluator.model import Isolation, Lane, Limits
 from evaluator.plain import sanitize
-from evaluator.processes import exit_text
+from evaluator.processes import exit_text, usable_cores
 from evaluator.sandbox import require
 from problems.model import Problem
 
@@ -122,7 +121,7 @@ class _Loop(Cell):
     """One jailed ``loop.py``."""
 
     def __init__(self, level: str, limits: Limits) -> None:
-        super().__init__(level, SCRIPT, len(os.sched_getaffinity(0)), limits)
+        super().__init__(level, SCRIPT, usable_cores(), limits)
 
     def ask(self, problem: str, candidate: str, timed_seconds: float) -> None:
         """Wait for the loop to be there, then hand it the sources. Raises EvaluatorError: no candidate ran yet."""

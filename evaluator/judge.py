@@ -14,10 +14,11 @@ import torch
 from evaluator import cgroup, gate, timing
 from evaluator.bench import Bench, ReferenceFailed, reference_spec
 from evaluator.builds import BuildCache, BuildFailed
-from evaluator.contest import Contest, Fault, Player
+from evaluator.contest import Contest, Fault, Player, Rounds
 from evaluator.lease import device_lease
 from evaluator.machine import Sweep, cpu_name, write_bandwidth_bytes_per_s
 from evaluator.model import Evaluation, EvaluationSpec, Limits, reference_candidate
+from evaluator.processes import usable_cores
 from evaluator.sandbox import require
 from evaluator.score import Ruler, log_ratios, score
 from evaluator.verdicts import (
@@ -29,7 +30,7 @@ from evaluator.verdicts import (
     require_steady,
     verdict_of,
 )
-from evaluator.workers import Nursery, Worker, WorkerFailed, physical_cores
+from evaluator.workers import Nursery, Worker, WorkerFailed
 
 SPARES = 9
 """A build and a confirmation, begun at once; each takes a second to start and some 100 MB while it waits."""
@@ -55,7 +56,7 @@ class Judge:
     def __init__(self, isolation: str, cache_dir: Path, threads: int | None = None) -> None:
         self.level = require(isolation)
         cgroup.sweep()
-        self.threads = threads or physical_cores()
+        self.threads = threads or usable_cores()
         torch.set_num_threads(self.threads)
         self.nursery = Nursery(self.level, self.threads, SPARES)
         self.builds = BuildCache(cache_dir, self.nursery)
@@ -131,13 +132,19 @@ class Judge:
         try:
             most = 1 if spec.purpose == "screen" else MOST_INSTANCES
             for n, order in enumerate(timing.start_orders(len(sides), most, self.random)):
-                if n >= INSTANCES and timing.confirmed([log_ratios([r]) for r in progress.rounds]):
+                if n >= INSTANCES and self._confirmed(spec, progress.rounds):
                     break
                 self._instance(spec, bench, sides, order, progress)
         finally:
             gc.enable()
         progress.phase("measure")
         return self._score(spec, bench, progress)
+
+    def _confirmed(self, spec: EvaluationSpec, sets: Sequence[Rounds]) -> bool:
+        """Whether the sets of processes agree, or one more would not fit the cap."""
+        spent = sum(r.call_seconds for r in sets)
+        fits = spent + spent / len(sets) <= spec.limits.confirm_seconds
+        return not fits or timing.confirmed([log_ratios([r]) for r in sets])
 
     def _bench(self, spec: EvaluationSpec) -> Bench:
         key = reference_spec(spec)

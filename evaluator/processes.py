@@ -22,6 +22,11 @@ def prctl(option: int, value: int) -> None:
         raise OSError(errno, os.strerror(errno))
 
 
+def usable_cores() -> int:
+    """Of this host, by this process."""
+    return len(os.sched_getaffinity(0))
+
+
 def newest_pid() -> str:
     """Number of the newest process or thread: while it stays the same, no tree has grown."""
     with open("/proc/loadavg") as f:

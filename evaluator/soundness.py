@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from evaluator.keeping import keep
 from evaluator.model import PROTOCOL_VERSION, EvaluatorError, Isolation, Lane
+from evaluator.processes import usable_cores
 from evaluator.soundness_model import (
     SOUNDNESS_VERSION,
     Assignment,
@@ -75,7 +76,7 @@ def probe(
         assignment = Assignment(
             problem=problem,
             lane=lane,
-            threads=jail.threads(),
+            threads=usable_cores(),
             seconds=seconds,
             memory_bytes=allowed,
             seed=secrets.randbits(62),

@@ -65,6 +65,7 @@ class Worker(Cell):
         deadline = time.monotonic() + APPEARS_SECONDS
         while not self.tree.pids and time.monotonic() < deadline:  # bubblewrap has not made its jail yet
             self.tree.walk()
+            time.sleep(0.001)
         self.tree.stop_all()
         self._paused = True
 
@@ -264,7 +265,3 @@ class Nursery:
                 worker.kill()
             self._spares.clear()
             self._limits = limits
-
-
-def physical_cores() -> int:
-    return len(os.sched_getaffinity(0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -66,7 +65,3 @@ def memory_bytes(share: float) -> int:
     with open("/proc/meminfo") as f:
         available = next(int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable"))
     return int(share * available)
-
-
-def threads() -> int:
-    return len(os.sched_getaffinity(0))

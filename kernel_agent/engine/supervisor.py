@@ -17,6 +17,7 @@ import kernel_agent
 import problems
 from evaluator import cgroup, sandbox
 from evaluator.model import EvaluatorError
+from evaluator.processes import usable_cores
 from kernel_agent.engine import history
 from kernel_agent.engine.attempts import Attempts
 from kernel_agent.errors import KernelAgentError, UsageError
@@ -212,7 +213,7 @@ class SessionSupervisor:
             state_dir=str(self.state),
             # The shell's jail lies inside the session's, where only one uid exists.
             jail_level="none" if level == "none" else "bubblewrap",
-            threads=len(os.sched_getaffinity(0)),
+            threads=usable_cores(),
         )
 
     def _environment(self) -> dict[str, str]:

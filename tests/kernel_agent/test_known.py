@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from evaluator import soundness
-from evaluator.baselines import Baseline, conditions_of, save
+from evaluator.baselines import save
 from evaluator.model import Evaluation, EvaluationSpec
 from kernel_agent.known import Informed
 from kernel_agent.settings import Settings
 from problems.model import Problem
-from tests.dashboard.written_campaign import verdict
+from tests.dashboard.written_campaign import baseline, verdict
 from tests.kernel_agent.cli.tiny import PROBLEM
 
 TINY = Problem(id="file/tiny", title="tiny", origin="file", source=PROBLEM)
@@ -48,18 +47,7 @@ def test_nothing_known_changes_nothing(settings: Settings) -> None:
 def test_soundness_and_the_time_of_torch_compile_come_with_every_verdict(settings: Settings) -> None:
     said = verdict(TINY.sha256, "source", "correct", 1.5)
     soundness.probe(TINY, settings.soundness_cache)
-    kept = Baseline(
-        conditions=conditions_of(said),
-        status="correct",
-        reason="as told",
-        eager_ms=said.reference_ms,
-        ms=3.2,
-        speedup=1.25,
-        speedup_low=1.2,
-        speedup_high=1.3,
-        measured_at=datetime.now(UTC),
-    )
-    save(settings.baseline_cache, kept)
+    save(settings.baseline_cache, baseline(said))
     found = Informed(Given(said), settings).evaluate(SPEC)
     assert found.soundness == "sound"
     assert found.speedup_compile == pytest.approx(1.2)

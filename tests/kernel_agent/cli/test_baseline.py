@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from evaluator.baselines import Baseline, conditions_of, save
+from evaluator.baselines import Baseline, save
 from evaluator.model import Evaluation, EvaluationSpec
 from evaluator.pool import LocalEvaluator
 from kernel_agent.cli.baseline import baseline_text, compared
 from kernel_agent.cli.verdict_text import verdict_text
 from kernel_agent.settings import Settings, load_settings
+from tests.dashboard.written_campaign import baseline as kept
 from tests.dashboard.written_campaign import problem, verdict
 from tests.kernel_agent.cli.conftest import Run, refused
 from tests.kernel_agent.cli.tiny import PROBLEM
@@ -21,20 +22,6 @@ FAILS = PROBLEM.replace("return x * 2.0", "return (x.view(7) if torch.compiler.i
 @pytest.fixture
 def measured() -> Evaluation:
     return verdict("0" * 64, "source", "correct", 1.5)
-
-
-def kept(of: Evaluation, age: timedelta = timedelta(0)) -> Baseline:
-    return Baseline(
-        conditions=conditions_of(of),
-        status="correct",
-        reason="as told",
-        eager_ms=of.reference_ms,
-        ms=3.2,
-        speedup=1.25,
-        speedup_low=1.2,
-        speedup_high=1.3,
-        measured_at=datetime.now(UTC) - age,
-    )
 
 
 def beside(found: Evaluation, folder: Path) -> tuple[Evaluation, tuple[tuple[str, str], ...]]:
