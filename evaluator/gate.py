@@ -116,7 +116,7 @@ def _measure_one(c: torch.Tensor, r: torch.Tensor) -> Error:
         difference = c.double() - r
         rms = math.sqrt(float((_group_rms(difference) / s).pow(2).mean()))
         if math.isfinite(rms):
-            relative = difference.abs_().div_(r.abs().add_(s)).view(-1)
+            relative = difference.abs_().div_(r.abs().add_(s)).reshape(-1)
             keep = max(1, round(r.numel() * 1e-6))
             peak = float(relative.max())
             return Error(rms, peak if keep == 1 else float(torch.topk(relative, keep).values[-1]), peak)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from evaluator.model import LANES, PROTOCOL_VERSION, Lane
 from problems.model import Problem, SizeOverride
 
-SOUNDNESS_VERSION = "1"
+SOUNDNESS_VERSION = "2"
 """Raised whenever the same problem may get another report."""
 
 Soundness = Literal["sound", "repaired", "unsound", "too_large"]

@@ -15,6 +15,8 @@ from evaluator.worker import execute, flatten
 
 LOOK_EVERY = 256
 """Operations between two looks at whether this fits at all."""
+MOST_OPERATIONS = 24_000
+"""Counted; each takes some 180 µs, and a recurrence has hundreds of thousands."""
 
 
 class TooMuch(Exception):
@@ -56,7 +58,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def estimate(source: str, most_seconds: float, seconds: Callable[[Estimate], float]) -> Estimate:
-    """One run of the model of ``source``. Ends early, marked so, once ``seconds`` of what was counted exceeds the most.
+    """One run of the model of ``source``. Ends early, marked so, once ``seconds`` of what was counted exceeds the most,
+    or the counting itself takes too long.
 
     Raises whatever the problem's code raises; also for models that look at values, which ``meta`` tensors lack.
     """
@@ -87,7 +90,7 @@ def estimate(source: str, most_seconds: float, seconds: Callable[[Estimate], flo
             exact=exact,
         )
 
-    traffic = Traffic(lambda t: seconds(so_far(t, False)) > most_seconds)
+    traffic = Traffic(lambda t: t.operations > MOST_OPERATIONS or seconds(so_far(t, False)) > most_seconds)
     exact = True
     try:
         with torch.device("meta"), torch.no_grad(), flops, traffic:

@@ -50,6 +50,14 @@ def test_chunking_changes_nothing(seed: int, chunk: int) -> None:
     assert (parts.tail, parts.peak, parts.finite) == (whole.tail, whole.peak, whole.finite)
 
 
+def test_how_tensors_lie_in_memory_changes_nothing() -> None:
+    reference, candidate = tensors(1).double(), tensors(2)
+    turned = gate.measure([candidate.t().contiguous().t()], [reference.t().contiguous().t()])
+    plain = gate.measure([candidate], [reference])
+    assert turned.rms == pytest.approx(plain.rms, rel=1e-12)
+    assert (turned.tail, turned.peak) == pytest.approx((plain.tail, plain.peak), rel=1e-12)
+
+
 @given(
     rms=st.floats(0, 1), tail=st.floats(0, 1), peak=st.floats(0, 10), eager=st.floats(0, 1e-3), noise=st.floats(0, 1e-2)
 )

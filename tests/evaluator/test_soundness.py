@@ -222,7 +222,7 @@ def test_reports_are_kept_by_source_sizes_and_protocol(tmp_path: Path) -> None:
     (path,) = tmp_path.iterdir()
     again = probe(one, tmp_path, again=True, seconds=SECONDS)
     assert again.seconds != report.seconds
-    path.write_text(path.read_text().replace('"soundness_version":"1"', '"soundness_version":"0"'))
+    path.write_text(path.read_text().replace(f'"soundness_version":"{SOUNDNESS_VERSION}"', '"soundness_version":"0"'))
     assert cached(one, tmp_path) is None
     path.write_text("{")
     assert cached(one, tmp_path) is None
