@@ -40,7 +40,7 @@ def baseline(
     """
     from evaluator import baselines
     from evaluator.pool import LocalEvaluator
-    from kernel_agent.cli.evaluate import require_jail
+    from kernel_agent.cli.isolation import require_jail
     from kernel_agent.errors import UsageError
 
     run = invocation.of(context)

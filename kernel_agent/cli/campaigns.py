@@ -97,8 +97,8 @@ def resume(
 
     Under its own caps, or under those given here.
     """
-    from kernel_agent.cli.evaluate import require_jail
     from kernel_agent.cli.foreground import conclude, keep_recordings, leave, run_watched
+    from kernel_agent.cli.isolation import require_jail
     from kernel_agent.cli.launch import ENGINE_BUSY_SECONDS, check_recording_folder, plan
     from kernel_agent.cli.ownership import require_free
     from kernel_agent.cli.reopening import raise_caps, require_work

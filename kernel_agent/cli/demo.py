@@ -20,8 +20,8 @@ def demo(context: typer.Context, isolation: Isolation = "jail", as_json: Json = 
     """
     from kernel_agent.campaign import chosen_problems, create, resolve_settings
     from kernel_agent.cli.documents import DemoDocument
-    from kernel_agent.cli.evaluate import require_jail
     from kernel_agent.cli.foreground import conclude, leave, run_watched
+    from kernel_agent.cli.isolation import require_jail
     from kernel_agent.cli.launch import ENGINE_BUSY_SECONDS, check_recordings, plan
     from kernel_agent.cli.results import export_text
     from kernel_agent.demo import MODEL

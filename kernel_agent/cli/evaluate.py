@@ -89,6 +89,7 @@ def evaluate(
 def _judge_one(run: invocation.Invocation, file: Path, spec: EvaluationSpec, *, measuring: bool, as_json: bool) -> None:
     from evaluator.pool import LocalEvaluator
     from kernel_agent.cli.baseline import compared
+    from kernel_agent.cli.isolation import require_jail
     from kernel_agent.known import with_soundness
 
     require_jail(spec.isolation)
@@ -105,17 +106,3 @@ def _judge_one(run: invocation.Invocation, file: Path, spec: EvaluationSpec, *, 
     from kernel_agent.cli.verdict_text import verdict_text
 
     print_text(verdict_text(verdict, spec.problem.id, uncompared))
-
-
-def require_jail(isolation: str) -> None:
-    """Raise UsageError with the remedy when candidates cannot be jailed here; say so when they are not to be."""
-    from evaluator.model import EvaluatorError
-    from evaluator.sandbox import require
-    from kernel_agent.errors import UsageError
-
-    try:
-        level = require(isolation)
-    except EvaluatorError as error:
-        raise UsageError(str(error)) from error
-    if level == "none":
-        print("kernel-agent: warning: no jail; candidates run with your rights", file=sys.stderr)

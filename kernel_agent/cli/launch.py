@@ -61,8 +61,8 @@ def launch(
 ) -> None:
     """Start a campaign and watch it. Ctrl-C stops it with everything kept; `resume` goes on."""
     from kernel_agent.campaign import LaunchRequest, chosen_problems, create, resolve_settings
-    from kernel_agent.cli.evaluate import require_jail
     from kernel_agent.cli.foreground import conclude, keep_recordings, leave, run_watched
+    from kernel_agent.cli.isolation import require_jail
     from kernel_agent.model import Budget
     from kernel_agent.models import resolve_model
 

@@ -77,7 +77,7 @@ def probe(
     """Is a problem able to tell right from wrong? Exits with 0 whenever there is a verdict, whatever it says."""
     from evaluator.soundness import probe as probe_one
     from kernel_agent.cli.documents import SoundnessDocument
-    from kernel_agent.cli.evaluate import require_jail
+    from kernel_agent.cli.isolation import require_jail
     from kernel_agent.cli.soundness_text import report_line, report_text
 
     run = invocation.of(context)

@@ -39,7 +39,7 @@ def rescore_folder(
 ) -> None:
     """Judge the folder's candidates and print the table. Exits with 130 after an interrupt, with what was judged."""
     from evaluator.pool import LocalEvaluator
-    from kernel_agent.cli.evaluate import require_jail
+    from kernel_agent.cli.isolation import require_jail
     from kernel_agent.known import Informed
     from kernel_agent.rescore import find, rescore, rescoring
 
