@@ -212,6 +212,7 @@ TAMPERING: tuple[Entry, ...] = (
             f"""
             {CHANNEL}
             os.write(channel, b"d")
+            time.sleep(0.3)  # on a busy machine it would be done before it is stopped
             return {ANSWER}
             """
         ),
