@@ -17,6 +17,7 @@ import torch
 from evaluator import draws, gate, timing
 from evaluator.machine import steal_ticks
 from evaluator.model import Lane
+from evaluator.processes import Used
 from evaluator.workers import Worker, WorkerFailed
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ CHECKED_CALLS = 5
 SOLO_CALLS = 8
 STOPPED_SECONDS = 20e-6
 """CPU time that the scheduler may still book on what is stopped; whatever really runs on uses more in one look."""
-RESTLESS = 3
-"""Times in a contest that it must happen: a core taken away in the middle of stopping looks the same, once."""
+RESTLESS, BLATANT_SECONDS = 3, 5e-3
+"""Times in a contest that it must happen: a core taken away in the middle of stopping looks the same, once. But so much
+at a time is no accident."""
 MAX_DROPPED = 0.10
 FOLLOWS = (0.5, 1.5)
 LATE_SECONDS = 0.1
@@ -200,12 +202,12 @@ class Contest:
 
     # -- calls --------------------------------------------------------------------------------------------------
 
-    def _prepare(self, player: Player, inputs: list[torch.Tensor]) -> float:
-        """Write the inputs while everybody is stopped; what the player had used of the CPU by then, in seconds."""
+    def _prepare(self, player: Player, inputs: list[torch.Tensor]) -> Used:
+        """Write the inputs while everybody is stopped; what the player had used of the CPU by then."""
         for p in self.players:
             if not p.worker.tree.stop_all():
                 raise Fault(p, "background_work", "its processes could not all be stopped between calls")
-        before = player.worker.tree.cpu_seconds()
+        before = player.worker.tree.cpu()
         player.worker.write_inputs(inputs)
         return before
 
@@ -214,7 +216,7 @@ class Contest:
         mine = self._prepare(player, inputs)
         idle = [p for p in self.players if p is not player]
         self.bench.sweep()
-        before = [p.worker.tree.cpu_seconds() for p in idle]
+        before = [p.worker.tree.cpu() for p in idle]
         self._still(player, mine, "after its inputs were written and before the clock started")
         seconds = self._guarded(player, partial(player.worker.timed_call, self.bench.limits.call_seconds))
         for p, cpu in zip(idle, before, strict=True):
@@ -239,11 +241,13 @@ class Contest:
         except WorkerFailed as failure:
             raise Fault(player, "failure", str(failure), failure) from failure
 
-    def _still(self, player: Player, before: float, when: str) -> float:
+    def _still(self, player: Player, before: Used, when: str) -> float:
         """CPU seconds since ``before``, which a stopped player has none of: SIGCONT can come from its own timer."""
-        used = player.worker.tree.cpu_seconds() - before
+        used = player.worker.tree.cpu().since(before)
         player.restless += used > STOPPED_SECONDS
-        if player.restless >= RESTLESS:
+        if used == math.inf:
+            raise Fault(player, "background_work", f"a process of its ended {when}, when it was stopped")
+        if player.restless >= RESTLESS or used > BLATANT_SECONDS:
             raise Fault(player, "background_work", f"it used {used * 1e3:.2f} ms of CPU {when}, when it was stopped")
         return max(0.0, used)
 
@@ -315,10 +319,11 @@ class Contest:
             worker.tell(b"b", b"w", self.bench.limits.load_seconds)
             worker.write_inputs(inputs)
             worker.tell(b"g", b"d", self.bench.limits.first_call_seconds)
+            rebuilt = worker.captured()
         except WorkerFailed:
             pass
         else:
-            if self._right(worker.captured(), truth):
+            if self._right(rebuilt, truth):
                 raise Fault(
                     player,
                     "incorrect",

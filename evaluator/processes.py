@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -67,15 +68,21 @@ class _Thread:
     """A thread's state, read through a file that stays open: opening it costs more than reading."""
 
     def __init__(self, pid: int, task: str) -> None:
-        self.pid = pid
+        self.pid, self.first = pid, task == str(pid)
         self._stat = os.open(f"/proc/{pid}/task/{task}/stat", os.O_RDONLY | os.O_CLOEXEC)
 
     def stopped(self) -> bool:
         """Stopped, or no more."""
+        return self._state() in b"TtZX"
+
+    def ended(self) -> bool:
+        return self._state() in b"ZX"
+
+    def _state(self) -> bytes:
         try:
-            return os.pread(self._stat, STAT_BYTES, 0).rpartition(b")")[2][1:2] in b"TtZX"
+            return os.pread(self._stat, STAT_BYTES, 0).rpartition(b")")[2][1:2]
         except ProcessLookupError:
-            return True
+            return b"X"
 
     def close(self) -> None:
         os.close(self._stat)
@@ -103,6 +110,19 @@ def exit_text(process: subprocess.Popen[bytes]) -> str:
         return f"the process died of {signal.Signals(number).name}"
     except ValueError:
         return f"the process ended by itself with exit code {code}"
+
+
+class Used(dict[int, float]):
+    """CPU seconds of processes, by their numbers."""
+
+    def since(self, before: Used) -> float:
+        """Seconds used since ``before`` by those that are there now, and infinitely many if one of them ended.
+
+        Whoever ends takes its account along; and nobody ends while it is stopped.
+        """
+        if before.keys() - self.keys():
+            return math.inf
+        return sum(seconds - before.get(pid, 0.0) for pid, seconds in self.items())
 
 
 class Tree:
@@ -190,10 +210,11 @@ class Tree:
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
-    def cpu_seconds(self) -> float:
-        """CPU time of all members, from the scheduler's own account."""
+    def cpu(self) -> Used:
+        """CPU time of every member that has not ended, from the scheduler's own account."""
         self.walk()
-        return sum(cpu_seconds(pid) for pid in self.pids)
+        ended = {thread.pid for thread in self._threads if thread.first and thread.ended()}
+        return Used({pid: cpu_seconds(pid) for pid in self.pids if pid not in ended})
 
     def kill(self) -> None:
         """End every member. In a jail, killing its init takes the whole process namespace with it."""
