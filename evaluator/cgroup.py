@@ -65,6 +65,10 @@ class Group:
             for path in self.paths:
                 _write(path / "cgroup.procs", pid)
 
+    def members(self) -> set[int]:
+        """Processes in it that have not ended."""
+        return {int(pid) for path in self.paths for pid in _members(path).split()}
+
     def out_of_memory(self) -> bool:
         """Whether the kernel ended a member for want of memory."""
         for path in self.paths:

@@ -259,6 +259,8 @@ class Contest:
             raise Fault(
                 player, "incorrect", f"{failure.report.message}: it answered before the work was done"
             ) from failure
+        if player.worker.used_by_end is not None:
+            self._still(player, player.worker.used_by_end, "after its clock had stopped and before its answer was read")
         self.rounds.call_seconds += time.monotonic() - start
         return answer
 

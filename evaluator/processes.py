@@ -194,7 +194,7 @@ class Tree:
 
         A new thread of a known process was stopped with it, and is waited for: one that was joined may still be ending.
         """
-        if newest_pid() == self._seen:
+        if not self.grew():
             return False
         known = set(self.pids)
         self.walk()
@@ -210,9 +210,17 @@ class Tree:
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
-    def cpu(self) -> Used:
-        """CPU time of every member that has not ended, from the scheduler's own account."""
-        self.walk()
+    def grew(self) -> bool:
+        """Whether a process or thread was started anywhere since the last walk."""
+        return newest_pid() != self._seen
+
+    def cpu(self, *, known: bool = False) -> Used:
+        """CPU time of every member that has not ended, from the scheduler's own account.
+
+        ``known``: of those of the last walk, at once.
+        """
+        if not known:
+            self.walk()
         ended = {thread.pid for thread in self._threads if thread.first and thread.ended()}
         return Used({pid: cpu_seconds(pid) for pid in self.pids if pid not in ended})
 

@@ -15,7 +15,7 @@ from evaluator import cgroup, memory
 from evaluator.cell import Cell
 from evaluator.channel import Buffer, Description, Report, TensorSpec
 from evaluator.model import Limits
-from evaluator.processes import exit_text
+from evaluator.processes import Used, exit_text
 
 SCRIPT = Path(__file__).resolve().with_name("worker.py")
 APPEARS_SECONDS = 0.5
@@ -42,6 +42,8 @@ class Worker(Cell):
         self.inputs: list[torch.Tensor] = []
         self.outputs: list[TensorSpec] = []
         self._buffers: list[Buffer] = []
+        self.used_by_end: Used | None = None
+        """CPU time of its processes when the clock of its last timed call stopped; None after another call."""
         self.is_ready = False
         self._paused = False
 
@@ -101,6 +103,7 @@ class Worker(Cell):
         self.answered(answer, seconds)
 
     def ask(self, byte: bytes) -> None:
+        self.used_by_end = None
         self.tree.resume()
         try:
             self.channel.send(byte)
@@ -167,8 +170,8 @@ class Worker(Cell):
         stopped = self.tree.stop_known()
         elapsed = (time.perf_counter_ns() - start) / 1e9
         if byte == b"d" and stopped:
-            # Such a process could go on writing its answer while the outputs are captured.
-            if self.tree.left_running():
+            self.used_by_end = self.tree.cpu(known=True)
+            if self._outlived():
                 raise WorkerFailed("unstoppable", Report(message="a process that it started ran on after the answer"))
             return elapsed
         if byte == b"e":
@@ -178,6 +181,15 @@ class Worker(Cell):
         if byte != b"d":
             raise WorkerFailed("failed", Report(message="the worker sent a byte outside the protocol"))
         raise WorkerFailed("unstoppable", Report(message="its threads could not be stopped after the answer"))
+
+    def _outlived(self) -> bool:
+        """Whether a process begun during the call is still there: it could go on writing the answer until it is read.
+
+        The group knows such a process at once; to find it by a walk takes as long as it may need.
+        """
+        if self.tree.grew() and self.group is not None and self.group.members() - set(self.tree.pids):
+            return True
+        return self.tree.left_running()
 
     def captured(self) -> list[torch.Tensor]:
         """The answer, read out of the stopped worker's memory: nobody copies on the clock. Raises WorkerFailed.
