@@ -68,6 +68,8 @@ class Rounds:
     shares: dict[str, float] = field(default_factory=dict)
     solo_seconds: float | None = None
     """Median of the first player's calls with no other process alive."""
+    answer_bytes: int = 0
+    """The last player's largest answer, as it lay in memory."""
     call_seconds: float = 0.0
     """All calls whole: inputs written, caches swept, the work, everything stopped again, the answer read out."""
 
@@ -259,6 +261,8 @@ class Contest:
             raise Fault(
                 player, "incorrect", f"{failure.report.message}: it answered before the work was done"
             ) from failure
+        if len(self.players) > 1 and player is self.players[-1]:
+            self.rounds.answer_bytes = max(self.rounds.answer_bytes, player.worker.answer_bytes)
         if player.worker.used_by_end is not None:
             self._still(player, player.worker.used_by_end, "after its clock had stopped and before its answer was read")
         self.rounds.call_seconds += time.monotonic() - start

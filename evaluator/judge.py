@@ -233,7 +233,7 @@ class Judge:
         if screen and spec.source == reference_candidate(spec.problem):
             bench.take_as_control(logs)
         self._controlled(bench, progress)
-        n_bytes = sum(s.bytes for s in bench.description.outputs)
+        n_bytes = max(r.answer_bytes for r in rounds)
         ruler = Ruler(bench.between_sd, bench.null_ms / 1e3, n_bytes / write_bandwidth_bytes_per_s())
         scored = score(rounds, spec.purpose, ruler)
         progress.drift = scored.drift

@@ -42,6 +42,8 @@ class Worker(Cell):
         self.inputs: list[torch.Tensor] = []
         self.outputs: list[TensorSpec] = []
         self._buffers: list[Buffer] = []
+        self.answer_bytes = 0
+        """From the first to the last of each output, as captured: a view may repeat what was written once."""
         self.used_by_end: Used | None = None
         """CPU time of its processes when the clock of its last timed call stopped; None after another call."""
         self.is_ready = False
@@ -197,6 +199,7 @@ class Worker(Cell):
         Where it lies is the worker's own claim, and needs no belief: whatever is read there is what is compared.
         """
         found = []
+        self.answer_bytes = 0
         for n, (spec, place) in enumerate(zip(self.outputs, self.channel.answer(self.outputs), strict=True)):
             if place is None:
                 raise WorkerFailed("failed", Report(message=f"the call ended with no output {n} in memory"))
@@ -205,6 +208,7 @@ class Worker(Cell):
             except OSError as error:
                 message = f"output {n} cannot be read where it is said to lie ({error.strerror})"
                 raise WorkerFailed("failed", Report(message=message)) from error
+            self.answer_bytes += raw.numel()
             found.append(raw.view(spec.torch_dtype).as_strided(spec.shape, place.strides).contiguous())
         return found
 
