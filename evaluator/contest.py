@@ -46,6 +46,8 @@ class Player:
     """Timed calls, in order."""
     restless: int = 0
     """Times that it used the CPU while it was stopped."""
+    answer_bytes: int = 0
+    """Its largest answer, as it lay in memory."""
 
 
 class Fault(Exception):
@@ -69,7 +71,7 @@ class Rounds:
     solo_seconds: float | None = None
     """Median of the first player's calls with no other process alive."""
     answer_bytes: int = 0
-    """The last player's largest answer, as it lay in memory."""
+    """The last player's, at its largest."""
     call_seconds: float = 0.0
     """All calls whole: inputs written, caches swept, the work, everything stopped again, the answer read out."""
 
@@ -113,6 +115,7 @@ class Contest:
                 enough = timing.enough(self.rounds.log_ratios(0, len(self.players) - 1), spent)
             if enough or spent > cap_seconds:
                 break
+        self.rounds.answer_bytes = self.players[-1].answer_bytes
         self.rounds.idle_share = self._idle_cpu / self._busy if self._busy else 0.0
         return self.rounds
 
@@ -251,7 +254,7 @@ class Contest:
             raise Fault(player, "background_work", f"a process of its ended {when}, when it was stopped")
         if player.restless >= RESTLESS or used > BLATANT_SECONDS:
             raise Fault(player, "background_work", f"it used {used * 1e3:.2f} ms of CPU {when}, when it was stopped")
-        return max(0.0, used)
+        return used
 
     def _captured(self, player: Player) -> list[torch.Tensor]:
         start = time.monotonic()
@@ -261,8 +264,7 @@ class Contest:
             raise Fault(
                 player, "incorrect", f"{failure.report.message}: it answered before the work was done"
             ) from failure
-        if len(self.players) > 1 and player is self.players[-1]:
-            self.rounds.answer_bytes = max(self.rounds.answer_bytes, player.worker.answer_bytes)
+        player.answer_bytes = max(player.answer_bytes, player.worker.answer_bytes)
         if player.worker.used_by_end is not None:
             self._still(player, player.worker.used_by_end, "after its clock had stopped and before its answer was read")
         self.rounds.call_seconds += time.monotonic() - start

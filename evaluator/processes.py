@@ -88,15 +88,15 @@ class _Thread:
         os.close(self._stat)
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and all its threads, ended ones too, in nanosecond steps; 0 for one that is no more.
+def cpu_seconds(pid: int) -> float | None:
+    """CPU time of a process and all its threads, ended ones too, in nanosecond steps; None for one that is no more.
 
     The kernel's number for another process's clock: the inverted pid, shifted by 3, with 2 for the scheduler's account.
     """
     try:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
-        return 0.0
+        return None
 
 
 def exit_text(process: subprocess.Popen[bytes]) -> str:
@@ -222,7 +222,8 @@ class Tree:
         if not known:
             self.walk()
         ended = {thread.pid for thread in self._threads if thread.first and thread.ended()}
-        return Used({pid: cpu_seconds(pid) for pid in self.pids if pid not in ended})
+        alive = {pid: cpu_seconds(pid) for pid in self.pids if pid not in ended}
+        return Used({pid: seconds for pid, seconds in alive.items() if seconds is not None})
 
     def kill(self) -> None:
         """End every member. In a jail, killing its init takes the whole process namespace with it."""

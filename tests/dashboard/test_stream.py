@@ -92,7 +92,8 @@ def test_stopping_the_server_ends_open_streams(client: httpx.Client, dashboard: 
 def test_a_client_that_leaves_is_noticed(client: httpx.Client, dashboard: Dashboard, store: Store) -> None:
     writer = CampaignWriter(store)
     with client.stream("GET", f"/api/v1/campaigns/{writer.id}/events", headers=ACCEPT) as answer:
-        events_of(answer.iter_lines(), 1)
+        lines = answer.iter_lines()  # httpx closes the connection as soon as nobody holds its iterator
+        events_of(lines, 1)
         assert dashboard.server.server_state.tasks
     deadline = time.monotonic() + 5
     while dashboard.server.server_state.tasks and time.monotonic() < deadline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from evaluator import cgroup
-from evaluator.processes import Tree, descendants, newest_pid
+from evaluator.processes import Tree, Used, descendants, newest_pid
 from evaluator.sandbox import Limits, Mounts, environment, jailed, python_trees
 from tests.evaluator.processes import alive, living
 
@@ -234,3 +235,9 @@ def test_signals_to_what_is_gone_are_harmless(spawn: Spawn) -> None:
     assert tree.stop_all()
     assert tree.cpu() == {}
     tree.kill()
+
+
+def test_whoever_ended_since_a_look_took_its_account_along() -> None:
+    before = Used({10: 1.0, 11: 0.5})
+    assert Used({10: 1.25, 11: 0.5, 12: 0.25}).since(before) == 0.5
+    assert Used({10: 1.0}).since(before) == math.inf
