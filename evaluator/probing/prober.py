@@ -30,7 +30,7 @@ from evaluator.probing.ablation import Ablations  # noqa: E402
 from evaluator.probing.clock import Clock  # noqa: E402
 from evaluator.probing.estimate import estimate  # noqa: E402
 from evaluator.probing.ladder import ladder, larger_batch  # noqa: E402
-from evaluator.probing.subject import SEED, Subject  # noqa: E402
+from evaluator.probing.subject import Subject  # noqa: E402
 from evaluator.probing.trial import trial  # noqa: E402
 from evaluator.soundness_model import REPAIRS, Assignment, Conditions, Estimate, Findings  # noqa: E402
 from evaluator.worker import Failure, classify, read_text, set_precision  # noqa: E402
@@ -43,22 +43,12 @@ RUNS = 100
 """Runs of the model (float32, forward) that a probe's time is planned for."""
 PATIENCE = 5
 """Times as long as planned that a run may take where nothing smaller is to be had."""
-SLOWER, CHOICES = 1.5, 3
-"""Times as long as estimated, and as planned, that a run may take before a smaller size is chosen; choices in all."""
 FLOPS_PER_SECOND, BYTES_PER_SECOND, OPERATION_SECONDS = 25e9, 1.5e9, 15e-6
 """What one thread does, cautiously: float32 products, traffic of eager operations, and the cost of each."""
 COMPARED_BYTES_PER_SECOND = 1e8
 """What it compares, of float32 outputs, including the papers' gates: about once per run."""
 REPAIR_SHARE, ABLATION_SHARE = 1.0, 0.8
 """Of a probe's time: no repair begins later, and no ablation."""
-
-
-class TooSlow(Exception):
-    """A run takes ``times`` as long as was estimated: counts know neither caches nor what is done step by step."""
-
-    def __init__(self, times: float) -> None:
-        super().__init__(f"{times:.1f} times as slow as estimated")
-        self.times = times
 
 
 class Prober:
@@ -68,22 +58,9 @@ class Prober:
         self.assignment, self.problem = assignment, assignment.problem
         self.clock = Clock(assignment.threads)
         self.planned_seconds = assignment.seconds / RUNS
-        self.slowness = 1.0
-        """Of runs against estimates, as far as was seen."""
-        self._estimates: dict[Rung, Estimate] = {}
         self.rng = torch.Generator().manual_seed(assignment.seed)
 
     def findings(self) -> Findings:
-        for _ in range(CHOICES - 1):
-            try:
-                return self._findings(hurried=True)
-            except TooSlow as slow:
-                self.slowness *= slow.times
-                gc.collect()
-        return self._findings(hurried=False)
-
-    def _findings(self, hurried: bool) -> Findings:
-        """``hurried``: TooSlow rather than runs that take much longer than they should."""
         counted = list(self._counted())
         full = next((e for rung, e in counted if not rung), None)
         known = [(rung, e) for rung, e in counted if e is not None]
@@ -96,9 +73,7 @@ class Prober:
         failure: BaseException | None = None
         for rung, e in order:
             try:
-                return self._measured(rung, full, e, hurried)
-            except TooSlow:
-                raise
+                return self._measured(rung, full, e)
             except (Exception, SystemExit) as error:
                 failure = error
                 gc.collect()
@@ -121,21 +96,16 @@ class Prober:
                 return
 
     def _count(self, rung: Rung) -> Estimate | None:
-        if rung in self._estimates:
-            return self._estimates[rung]
         source = override(self.problem.source, rung)
         try:
-            counted = estimate(source, PATIENCE * self.planned_seconds, self._seconds)
+            return estimate(source, PATIENCE * self.planned_seconds, self._seconds)
         except (Exception, SystemExit):
             return None
-        if counted.exact:
-            self._estimates[rung] = counted
-        return counted
 
     def _seconds(self, e: Estimate) -> float:
         work = e.flops / FLOPS_PER_SECOND + e.total_bytes / BYTES_PER_SECOND
         work += e.output_bytes / COMPARED_BYTES_PER_SECOND
-        return self.slowness * (work / self.assignment.threads + e.operations * OPERATION_SECONDS)
+        return work / self.assignment.threads + e.operations * OPERATION_SECONDS
 
     def _lacks(self, e: Estimate, patience: float) -> str:
         """What does not fit, against what; empty when it does."""
@@ -149,11 +119,9 @@ class Prober:
 
     # -- measuring ----------------------------------------------------------------------------------------------
 
-    def _measured(self, rung: Rung, full: Estimate | None, counted: Estimate | None, hurried: bool) -> Findings:
+    def _measured(self, rung: Rung, full: Estimate | None, counted: Estimate | None) -> Findings:
         source, lane = override(self.problem.source, rung), self.assignment.lane
         subject = Subject(source, "initialised", self.rng)
-        if hurried and counted is not None:
-            self._require_pace(subject, self._seconds(counted))
         trials = [trial(subject, lane)]
         subject.draw_weights("judged")
         trials.append(trial(subject, lane))
@@ -184,17 +152,6 @@ class Prober:
             untried=tuple(untried),
             cpu_seconds=self.clock.cpu_seconds(),
         )
-
-    def _require_pace(self, subject: Subject, estimated: float) -> None:
-        """Raise TooSlow where the mean of a run in float32 and one in float64 is far from what was estimated."""
-        inputs = subject.inputs(SEED)
-        subject.answer(inputs)  # the first one allocates
-        started = self.clock.seconds()
-        subject.answer(inputs)
-        subject.truth(inputs)
-        took = (self.clock.seconds() - started) / 2
-        if took > SLOWER * max(estimated, self.planned_seconds):
-            raise TooSlow(took / estimated)
 
     def _repair_source(self, repair: Conditions, rung: Rung) -> tuple[str, str]:
         """Why the repair cannot be tried, or nothing and the source to try it with."""
