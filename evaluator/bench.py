@@ -133,7 +133,11 @@ class Bench:
         """Before the oracle can be asked anything else."""
         if self._drawing:
             self._drawing = False
-            self.oracle.answered(b"d", self.limits.first_call_seconds)
+            try:
+                self.oracle.answered(b"d", self.limits.first_call_seconds)
+            except WorkerFailed:
+                self.oracle.kill()  # a late answer would be taken for that to the next question
+                raise
             self._drawn = [x.clone() for x in self.oracle.inputs]
 
     def truth(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -196,8 +200,9 @@ class Bench:
     def _measure_yardstick(self) -> gate.Yardstick:
         """Eager's error and the effect of input noise, pooled over fresh inputs and two sets of weights."""
         (worker,) = self.nursery.take(self.limits)
-        eager = noise = gate.NO_ERROR
-        nulls: dict[str, gate.Error] = {}
+        eager: gate.Errors = ()
+        noise: gate.Errors = ()
+        nulls: dict[str, gate.Errors] = {}
         before: list[torch.Tensor] = []
         try:
             self.start(worker, self.problem.source, "Model")
@@ -209,11 +214,12 @@ class Bench:
                 truth = self.truth(inputs)
                 worker.write_inputs(inputs)
                 worker.tell(b"g", b"d", self.limits.first_call_seconds)
-                eager = eager.worst(gate.measure(worker.captured(), truth))
-                noise = noise.worst(gate.measure(self.truth(draws.one_ulp_noise(inputs, self.rng)), truth))
+                eager = gate.worst(eager, gate.measure(worker.captured(), truth))
+                moved = self.truth(draws.one_ulp_noise(inputs, self.rng))
+                noise = gate.worst(noise, gate.measure(moved, truth))
                 if n != YARDSTICK_INPUTS // 2:
                     for name, answer in gate.null_answers(truth, before).items():
-                        nulls[name] = nulls.get(name, gate.NO_ERROR).worst(gate.measure(answer, truth))
+                        nulls[name] = gate.worst(nulls.get(name, ()), gate.measure(answer, truth))
                 before = truth
         finally:
             worker.kill()

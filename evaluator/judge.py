@@ -195,8 +195,7 @@ class Judge:
             progress.log = workers[-1].log_tail()
             for worker in workers[1:]:
                 worker.kill()
-            contest.players = lined_up[:1]
-            contest.rounds.solo_seconds = contest.solo()
+            contest.solo()
         except Fault as fault:
             progress.log = workers[-1].log_tail()
             raise verdict_of(fault) from fault
@@ -220,13 +219,13 @@ class Judge:
 
     def _score(self, spec: EvaluationSpec, bench: Bench, progress: Progress) -> Evaluation:
         rounds = progress.rounds
-        error = gate.NO_ERROR
+        errors: gate.Errors = ()
         shares: dict[str, float] = {}
         for r in rounds:
-            error = error.worst(r.error)
+            errors = gate.worst(errors, r.errors)
             shares = {k: min(v, shares.get(k, 1.0)) for k, v in r.shares.items()}
-        gates = gate.results(error, bench.yardstick, shares)
-        lane = gate.strictest(error, bench.yardstick)
+        gates = gate.results(errors, bench.yardstick, shares)
+        lane = gate.strictest(errors, bench.yardstick)
         logs = log_ratios(rounds)
         screen = spec.purpose == "screen"
         require_steady(timing.estimate(logs))

@@ -10,13 +10,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluator import timing
+from evaluator import contest, timing
 from evaluator.contest import Rounds
 from evaluator.model import Purpose
 from evaluator.verdicts import Verdict, require_steady
 
-DRIFT = 0.03
-"""Slow-down of the reference beside the candidate, against alone, that is taken for the machine's own."""
 OVERHEAD_SHARE = 0.20
 FLOOR_SHARE = 0.9
 MIN_GAIN = math.log(1.01)
@@ -72,9 +70,9 @@ def score(rounds: Sequence[Rounds], purpose: Purpose, ruler: Ruler) -> Score:
     candidate = statistics.mean(r.median_seconds(last) for r in rounds)
     _above_floor(ruler, reference, candidate)
     flags = []
-    drift = reference / statistics.mean(r.solo_seconds for r in rounds if r.solo_seconds) - 1
+    drift = statistics.mean(r.drift() for r in rounds)
     # Where the reference ran slower beside the candidate than alone, its time alone counts.
-    scale = 1 / (1 + drift) if drift > DRIFT else 1.0
+    scale = math.exp(-drift) if drift > contest.DRIFT else 1.0
     if scale < 1:
         flags.append("reference_drift")
     null = ruler.null_seconds
@@ -88,7 +86,7 @@ def score(rounds: Sequence[Rounds], purpose: Purpose, ruler: Ruler) -> Score:
         net=(reference - null) / (candidate - null) * scale if candidate > 1.05 * null and reference > null else None,
         reference_seconds=reference,
         candidate_seconds=candidate,
-        drift=drift,
+        drift=math.expm1(drift),
         gain=gain,
         gain_low=gain_low,
         accepted=accepted,

@@ -92,6 +92,8 @@ def parse(source: str) -> None:
         ) from None
     except ValueError as error:
         raise Verdict("compile_error", f"not Python source: {error}") from None
+    except (MemoryError, RecursionError):
+        raise Verdict("compile_error", "Python cannot parse this source: it is nested too deeply") from None
 
 
 def worker_verdict(failure: WorkerFailed, *, loading: bool) -> Verdict:

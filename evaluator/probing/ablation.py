@@ -12,7 +12,7 @@ from evaluator import gate
 from evaluator.model import Lane
 from evaluator.probing.clock import Clock
 from evaluator.probing.subject import SEED, Subject, Tensors
-from evaluator.soundness_model import Ablation, Trial
+from evaluator.soundness_model import Ablation
 from evaluator.worker import flatten
 
 GRADIENT_SEED = 7
@@ -23,14 +23,11 @@ BRANCH_SHARE = 0.4
 class Ablations:
     """All ablations of a subject, until ``clock`` shows ``deadline``, in seconds."""
 
-    def __init__(self, subject: Subject, lane: Lane, measured: Trial, clock: Clock, deadline: float) -> None:
+    def __init__(self, subject: Subject, lane: Lane, yardstick: gate.Yardstick, clock: Clock, deadline: float) -> None:
         self.subject, self.lane, self.clock, self.deadline = subject, lane, clock, deadline
         self.inputs = subject.inputs(SEED)
         self.truth = subject.truth(self.inputs)
-        self.yardstick = gate.Yardstick(
-            gate.Error(measured.eager_rms, measured.eager_tail, measured.eager_tail),
-            gate.Error(measured.noise_rms, measured.noise_tail, measured.noise_tail),
-        )
+        self.yardstick = yardstick
         self.found: list[Ablation] = []
         self.not_reached = 0
 
@@ -72,8 +69,9 @@ class Ablations:
 
     def _look(self, name: str, change: Any) -> None:
         answer: Tensors = self.subject.answer(self.inputs)
-        error = gate.measure(answer, self.truth)
-        noticed = not gate.passes(error, self.yardstick, self.lane)
+        errors = gate.measure(answer, self.truth)
+        noticed = not gate.passes(errors, self.yardstick, self.lane)
+        _, error, _ = gate.nearest(errors, self.yardstick, self.lane)
         self.found.append(Ablation(name=name, change=change, rms=error.rms, tail=error.tail, noticed=noticed))
 
 

@@ -122,9 +122,10 @@ class Prober:
     def _measured(self, rung: Rung, full: Estimate | None, counted: Estimate | None) -> Findings:
         source, lane = override(self.problem.source, rung), self.assignment.lane
         subject = Subject(source, "initialised", self.rng)
-        trials = [trial(subject, lane)]
+        first, _ = trial(subject, lane)
         subject.draw_weights("judged")
-        trials.append(trial(subject, lane))
+        judged, yardstick = trial(subject, lane)
+        trials = [first, judged]
         untried: list[str] = []
         for repair in REPAIRS:
             if not trials[-1].faults(lane):
@@ -136,10 +137,11 @@ class Prober:
             del subject
             gc.collect()
             subject = Subject(repaired, repair, self.rng)
-            trials.append(trial(subject, lane))
+            repeated, yardstick = trial(subject, lane)
+            trials.append(repeated)
         looked: Ablations | None = None
         if not trials[-1].faults(lane):
-            looked = Ablations(subject, lane, trials[-1], self.clock, ABLATION_SHARE * self.assignment.seconds)
+            looked = Ablations(subject, lane, yardstick, self.clock, ABLATION_SHARE * self.assignment.seconds)
             room = self.assignment.memory_bytes - (counted.needed_bytes if counted else 0)
             looked.run(gradient=counted is not None and counted.total_bytes < room)
         return Findings(

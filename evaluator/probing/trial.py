@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,24 +19,28 @@ SIMPLE = (bool, int, float, str, type(None))
 MOST_NAMES = 40
 
 
-def trial(subject: Subject, lane: Lane) -> Trial:
-    """Measure a problem under the subject's conditions. Everything is float32 against float64."""
+def trial(subject: Subject, lane: Lane) -> tuple[Trial, gate.Yardstick]:
+    """Measure a problem under the subject's conditions, and the yardstick found. All is float32 against float64.
+
+    Of several outputs, the trial has the largest errors and the tightest bounds.
+    """
     inputs = [subject.inputs(SEED + n) for n in range(INPUTS)]
     largest_inside = _Largest(subject.single)
     eager = [subject.answer(x) for x in inputs]
     inside = largest_inside.stop()
     truth = [subject.truth(x) for x in inputs[:CHECKED]]
-    error = gate.NO_ERROR
+    eager_errors: gate.Errors = ()
     for mine, right in zip(eager[:CHECKED], truth, strict=True):
-        error = error.worst(gate.measure(mine, right))
-    noise = gate.NO_ERROR
+        eager_errors = gate.worst(eager_errors, gate.measure(mine, right))
+    noise_errors: gate.Errors = ()
     for x, right in zip(inputs[:CHECKED], truth, strict=True):
-        noise = noise.worst(gate.measure(subject.truth(_noisy(x, subject.rng)), right))
-    yardstick = gate.Yardstick(error, noise)
-    rms_bound, tail_bound = yardstick.bounds(lane)
-    return Trial(
+        noise_errors = gate.worst(noise_errors, gate.measure(subject.truth(_noisy(x, subject.rng)), right))
+    yardstick = gate.Yardstick(eager_errors, noise_errors)
+    error, noise = _largest(eager_errors), _largest(noise_errors)
+    rms_bound, tail_bound = (min(bounds) for bounds in zip(*yardstick.bounds(lane, len(truth[0])), strict=True))
+    measured = Trial(
         conditions=subject.conditions,
-        input_rms=min((_distance([b], [a]).rms for a, b in zip(*eager[:2], strict=True)), default=0.0),
+        input_rms=min((_distance([b], [a])[0].rms for a, b in zip(*eager[:2], strict=True)), default=0.0),
         nulls=nulls(inputs[0], eager, truth[0], yardstick),
         eager_rms=error.rms,
         eager_tail=error.tail,
@@ -49,6 +54,11 @@ def trial(subject: Subject, lane: Lane) -> Trial:
         range=_range([leaf for leaves in truth for leaf in leaves], inside),
         behaviour=behaviour(subject, inputs, lane),
     )
+    return measured, yardstick
+
+
+def _largest(errors: gate.Errors) -> gate.Error:
+    return functools.reduce(gate.Error.worst, errors, gate.NO_ERROR)
 
 
 def nulls(
@@ -65,14 +75,14 @@ def nulls(
             continue
         mine = eager[0][n]
         for name, answer in _without_looking(inputs, [leaves[n] for leaves in eager]).items():
-            error = gate.measure([answer], [right])
+            (error,) = gate.measure([answer], [right])
             shares = gate.paper_shares([answer], [mine])
             null = Null(
                 name=name,
                 output=n,
                 rms=error.rms,
                 tail=error.tail,
-                lane=gate.strictest(error, yardstick),
+                lane=gate.strictest((error,), yardstick.of(n)),
                 papers=tuple(PaperShare(gate=g, share=s) for g, s in sorted(shares.items())),
             )
             if name not in found or null.rms < found[name].rms:
@@ -115,16 +125,16 @@ def behaviour(subject: Subject, inputs: Sequence[list[Any]], lane: Lane) -> Beha
     state, chance = _distance(again, once), _distance(reseeded, again)
     return Behaviour(
         draws_random=drew,
-        random_rms=chance.rms,
+        random_rms=_largest(chance).rms,
         random_passes=gate.passes(chance, gate.Yardstick(), lane),
-        state_rms=state.rms,
+        state_rms=_largest(state).rms,
         state_passes=gate.passes(state, gate.Yardstick(), lane),
         changed=tuple(changed[:MOST_NAMES]),
         changes_inputs=not kept,
     )
 
 
-def _distance(answer: Tensors, reference: Tensors) -> gate.Error:
+def _distance(answer: Tensors, reference: Tensors) -> gate.Errors:
     return gate.measure(answer, [r.double() if r.is_floating_point() else r for r in reference])
 
 

@@ -31,7 +31,7 @@ def rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
 def test_an_error_does_not_depend_on_the_scale_of_the_output(seed: int, power: int, noise: float) -> None:
     r = tensors(seed)
     c = r + noise * tensors(seed + 1)
-    one, scaled = gate.measure([c], [r]), gate.measure([c * 2.0**power], [r * 2.0**power])
+    (one,), (scaled,) = gate.measure([c], [r]), gate.measure([c * 2.0**power], [r * 2.0**power])
     assert scaled.rms == pytest.approx(one.rms, rel=1e-9)
     assert scaled.tail == pytest.approx(one.tail, rel=1e-9)
     assert scaled.peak == pytest.approx(one.peak, rel=1e-9)
@@ -42,18 +42,18 @@ def test_an_error_does_not_depend_on_the_scale_of_the_output(seed: int, power: i
 def test_chunking_changes_nothing(seed: int, chunk: int) -> None:
     r = tensors(seed, (7, 3, 70))
     c = r + 1e-3 * tensors(seed + 1, (7, 3, 70))
-    whole = gate.measure([c], [r])
+    (whole,) = gate.measure([c], [r])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate, "CHUNK", chunk)
-        parts = gate.measure([c], [r])
+        (parts,) = gate.measure([c], [r])
     assert parts.rms == pytest.approx(whole.rms, rel=1e-12)
     assert (parts.tail, parts.peak, parts.finite) == (whole.tail, whole.peak, whole.finite)
 
 
 def test_how_tensors_lie_in_memory_changes_nothing() -> None:
     reference, candidate = tensors(1).double(), tensors(2)
-    turned = gate.measure([candidate.t().contiguous().t()], [reference.t().contiguous().t()])
-    plain = gate.measure([candidate], [reference])
+    (turned,) = gate.measure([candidate.t().contiguous().t()], [reference.t().contiguous().t()])
+    (plain,) = gate.measure([candidate], [reference])
     assert turned.rms == pytest.approx(plain.rms, rel=1e-12)
     assert (turned.tail, turned.peak) == pytest.approx((plain.tail, plain.peak), rel=1e-12)
 
@@ -63,29 +63,41 @@ def test_how_tensors_lie_in_memory_changes_nothing() -> None:
 )
 @settings(deadline=None)
 def test_lanes_are_ordered(rms: float, tail: float, peak: float, eager: float, noise: float) -> None:
-    error = Error(rms, tail, peak)
-    yardstick = Yardstick(Error(eager, eager, eager), Error(noise, noise, noise))
-    passed = [gate.passes(error, yardstick, lane) for lane in LANES]
+    errors = (Error(rms, tail, peak),)
+    yardstick = Yardstick((Error(eager, eager, eager),), (Error(noise, noise, noise),))
+    passed = [gate.passes(errors, yardstick, lane) for lane in LANES]
     assert passed == sorted(passed)
-    assert gate.strictest(error, yardstick) == next((n for n, ok in zip(LANES, passed, strict=True) if ok), None)
+    assert gate.strictest(errors, yardstick) == next((n for n, ok in zip(LANES, passed, strict=True) if ok), None)
 
 
 @pytest.mark.parametrize("lane", LANES)
 def test_the_bounds_are_inclusive_and_all_three_bind(lane: str) -> None:
     r0, m0 = FLOORS[lane]  # type: ignore[index]
     at = Error(r0, m0, 100 * m0)
-    assert gate.passes(at, STRICT, lane)  # type: ignore[arg-type]
+    assert gate.passes((at,), STRICT, lane)  # type: ignore[arg-type]
     for beyond in (Error(r0 * 1.01, m0, m0), Error(r0, m0 * 1.01, m0), Error(r0, m0, 101 * m0)):
-        assert not gate.passes(beyond, STRICT, lane)  # type: ignore[arg-type]
-    assert not gate.passes(Error(0, 0, 0, finite=False), STRICT, lane)  # type: ignore[arg-type]
+        assert not gate.passes((beyond,), STRICT, lane)  # type: ignore[arg-type]
+    assert not gate.passes((Error(0, 0, 0, finite=False),), STRICT, lane)  # type: ignore[arg-type]
 
 
 def test_the_references_own_error_and_noise_widen_the_bounds() -> None:
-    assert Yardstick(eager=Error(1, 1, 1)).bounds("fp32") == (4, 8)
-    assert Yardstick(noise=Error(1, 1, 1)).bounds("fp32") == (4, 8)
-    assert STRICT.bounds("fp32") == FLOORS["fp32"]
-    assert Yardstick(noise=Error(0.011, 0, 0)).chaotic
-    assert not Yardstick(noise=Error(0.009, 0, 0)).chaotic
+    assert Yardstick(eager=(Error(1, 1, 1),)).bounds("fp32", 1) == [(4, 8)]
+    assert Yardstick(noise=(Error(1, 1, 1),)).bounds("fp32", 1) == [(4, 8)]
+    assert STRICT.bounds("fp32", 1) == [FLOORS["fp32"]]
+    assert Yardstick(noise=(Error(0.011, 0, 0),)).chaotic
+    assert not Yardstick(noise=(Error(0.009, 0, 0),)).chaotic
+
+
+def test_an_output_that_eager_gets_wrong_excuses_no_other() -> None:
+    poor, fine = Error(0.1, 0.1, 0.1), Error(1e-7, 1e-6, 1e-6)
+    yardstick = Yardstick(eager=(poor, fine))
+    assert gate.passes((poor, fine), yardstick, "fp32")
+    assert not gate.passes((fine, poor), yardstick, "fp32")
+    assert gate.nearest((poor, poor), yardstick, "fp32") == (1, poor, FLOORS["fp32"])
+    assert gate.passes((poor,), yardstick.of(0), "fp32")
+    assert not gate.passes((poor,), yardstick.of(1), "fp32")
+    (row,) = (r for r in gate.results((fine, poor), yardstick, {}) if r.lane == "fp32")
+    assert (row.passed, row.rms, row.rms_bound) == (False, 0.1, FLOORS["fp32"][0])
 
 
 @pytest.mark.parametrize(
@@ -113,16 +125,15 @@ def test_emulated_precisions_fall_in_their_lanes(make: object, allowed: set[str]
 def test_finite_masks_must_match(mine: float, theirs: float) -> None:
     r, c = tensors(3), tensors(3)
     r[4, 5], c[4, 5] = theirs, mine
-    error = gate.measure([c], [r])
-    assert not error.finite
-    assert not gate.passes(error, STRICT, "bf16")
+    errors = gate.measure([c], [r])
+    assert not errors[0].finite
+    assert not gate.passes(errors, STRICT, "bf16")
 
 
 def test_infinities_in_the_same_places_pass() -> None:
     r = tensors(3)
     r[0, :10] = -math.inf
-    error = gate.measure([r.clone()], [r])
-    assert error == NO_ERROR
+    assert gate.measure([r.clone()], [r]) == (NO_ERROR,)
     opposite = r.clone()
     opposite[0, 0] = math.inf
     assert not gate.passes(gate.measure([opposite], [r]), STRICT, "bf16")
@@ -141,7 +152,7 @@ def test_small_rows_have_their_own_scale() -> None:
     r[7] *= 0.01
     c = r.clone()
     c[7] = 0
-    assert gate.measure([c], [r]).tail > 0.3
+    assert gate.measure([c], [r])[0].tail > 0.3
     assert not gate.passes(gate.measure([c], [r]), STRICT, "bf16")
 
 
@@ -156,13 +167,13 @@ def test_a_scale_spans_at_least_64_elements() -> None:
 def test_integers_must_be_equal() -> None:
     r = torch.arange(1000)
     c = r.clone()
-    assert gate.measure([c], [r]) == NO_ERROR
+    assert gate.measure([c], [r]) == (NO_ERROR,)
     c[1] += 1
     assert not gate.passes(gate.measure([c], [r]), STRICT, "fp32")
 
 
 def test_empty_outputs_have_no_error() -> None:
-    assert gate.measure([torch.empty(0, 3)], [torch.empty(0, 3, dtype=torch.float64)]) == NO_ERROR
+    assert gate.measure([torch.empty(0, 3)], [torch.empty(0, 3, dtype=torch.float64)]) == (NO_ERROR,)
 
 
 def test_following_is_seen_in_the_difference_alone() -> None:
@@ -185,5 +196,5 @@ def test_the_papers_gates_compare_with_eager() -> None:
     mine[:10] += 5e-3
     shares = gate.paper_shares([mine], [eager])
     assert shares == {"kernelbench-1e-4": 0.9, "cuda-1e-2": 1.0, "triton-5e-2": 1.0}
-    passed = {row.gate: row.passed for row in gate.results(NO_ERROR, STRICT, shares) if row.gate != "honest"}
+    passed = {row.gate: row.passed for row in gate.results((NO_ERROR,), STRICT, shares) if row.gate != "honest"}
     assert passed == {"kernelbench-1e-4": False, "cuda-1e-2": True, "triton-5e-2": True}

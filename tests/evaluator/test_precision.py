@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from evaluator import draws, gate
-from evaluator.gate import NO_ERROR, PAPER_GATES, Error, Yardstick
+from evaluator.gate import PAPER_GATES, Errors, Yardstick
 from evaluator.model import LANES, LANES_ON, Lane, lane_on
 from problems.model import Problem
 from tests.evaluator.conftest import Judged, accepted
@@ -48,18 +48,18 @@ def mlp(depth: int, lane: Lane | None = None) -> torch.Tensor:
     return x
 
 
-def error_in(lane: Lane, depth: int) -> Error:
+def errors_in(lane: Lane, depth: int) -> Errors:
     return gate.measure([mlp(depth, lane)], [mlp(depth)])
 
 
 def yardstick(depth: int) -> Yardstick:
-    return Yardstick(eager=error_in("fp32", depth))
+    return Yardstick(eager=errors_in("fp32", depth))
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("lane", LANES)
 def test_a_precision_passes_in_its_own_lane_and_in_looser_ones(lane: Lane, depth: int) -> None:
-    error, own = error_in(lane, depth), LANES.index(lane)
+    error, own = errors_in(lane, depth), LANES.index(lane)
     assert all(gate.passes(error, yardstick(depth), looser) for looser in LANES[own:])
 
 
@@ -73,7 +73,7 @@ def test_a_precision_passes_in_its_own_lane_and_in_looser_ones(lane: Lane, depth
     ],
 )
 def test_stricter_lanes_refuse_a_precision(lane: Lane, refused: tuple[Lane, ...], depth: int) -> None:
-    error = error_in(lane, depth)
+    error = errors_in(lane, depth)
     assert not any(gate.passes(error, yardstick(depth), stricter) for stricter in refused)
     assert gate.strictest(error, yardstick(depth)) not in (*refused, None)
 
@@ -82,9 +82,9 @@ def test_stricter_lanes_refuse_a_precision(lane: Lane, refused: tuple[Lane, ...]
 def test_half_precision_that_overflows_is_not_finite(depth: int) -> None:
     """What tells fp16 from tf32: 300 squared is beyond the range of half precision."""
     scaled = 300.0 * mlp(depth)
-    error = gate.measure([(scaled.half() * scaled.half()).double()], [scaled * scaled])
-    assert not error.finite
-    assert gate.strictest(error, yardstick(depth)) is None
+    errors = gate.measure([(scaled.half() * scaled.half()).double()], [scaled * scaled])
+    assert not errors[0].finite
+    assert gate.strictest(errors, yardstick(depth)) is None
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -93,7 +93,7 @@ def test_the_papers_gates_are_reported_by_name_beside_the_lanes(depth: int) -> N
     passed = {}
     for lane in (LANES[0], LANES[-1]):
         shares = gate.paper_shares([mlp(depth, lane).float()], [mlp(depth, "fp32").float()])
-        rows = gate.results(error_in(lane, depth), yardstick(depth), shares)
+        rows = gate.results(errors_in(lane, depth), yardstick(depth), shares)
         assert [row.lane for row in rows if row.gate == "honest"] == list(LANES)
         passed[lane] = {row.gate: row.passed for row in rows if row.gate != "honest"}
         ordered = [shares[name] for name in sorted(PAPER_GATES, key=lambda name: PAPER_GATES[name])]
@@ -122,8 +122,8 @@ def test_a_judge_refuses_a_lane_that_was_not_asked_for_and_says_which_would_pass
 
 
 def test_a_lane_that_the_target_does_not_compute_in_decides_nothing() -> None:
-    on_cpu = Yardstick(eager=error_in("fp32", 4), lanes=LANES_ON["cpu"])
-    error = error_in("tf32", 4)
+    on_cpu = Yardstick(eager=errors_in("fp32", 4), lanes=LANES_ON["cpu"])
+    error = errors_in("tf32", 4)
     assert gate.strictest(error, on_cpu) == "fp16"
     assert gate.strictest(error, yardstick(4)) == "tf32"
     rows = {row.lane: row for row in gate.results(error, on_cpu, {})}
@@ -161,14 +161,15 @@ def rewritten(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_chaotic_reference_is_marked_and_honest_rewrites_pass_its_gate() -> None:
     rng = torch.Generator().manual_seed(3)
-    noise = eager_error = NO_ERROR
+    noise: Errors = ()
+    eager: Errors = ()
     for _ in range(8):
         x = torch.randn(512, 64, generator=rng)
         truth = [iterated(x.double())]
         (moved,) = draws.one_ulp_noise([x], rng)
-        noise = noise.worst(gate.measure([iterated(moved.double())], truth))
-        eager_error = eager_error.worst(gate.measure([iterated(x)], truth))
-    found = Yardstick(eager_error, noise)
+        noise = gate.worst(noise, gate.measure([iterated(moved.double())], truth))
+        eager = gate.worst(eager, gate.measure([iterated(x)], truth))
+    found = Yardstick(eager, noise)
     assert found.chaotic
     x = torch.randn(512, 64, generator=rng)
     error = gate.measure([rewritten(x)], [iterated(x.double())])

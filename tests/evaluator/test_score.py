@@ -6,10 +6,11 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 import pytest
 
-from evaluator import score, timing
+from evaluator import contest, score, timing
 from evaluator.contest import Rounds
 from evaluator.model import Purpose
 from evaluator.score import Ruler, Score
@@ -52,6 +53,7 @@ class Rule:
     """The constant that switches it off, set to ``off``."""
     off: float
     ruler: Ruler = RULER
+    where: ModuleType = score
 
 
 RULES = {
@@ -64,12 +66,14 @@ RULES = {
         lambda found: isinstance(found, Score) and found.low <= 1 and "reference_drift" in found.flags,
         "DRIFT",
         math.inf,
+        where=contest,
     ),
     "an incumbent slowed down with the reference does not count": Rule(
         measured(5e-3, 4e-3, solo=8e-3),
         lambda found: isinstance(found, Score) and not found.accepted,
         "DRIFT",
         math.inf,
+        where=contest,
     ),
     "a gain below 1% is no new best": Rule(
         measured(5e-3, 4.97e-3, noise=1e-4),
@@ -91,7 +95,7 @@ RULES = {
 def test_a_rule_is_what_stops_a_number(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = RULES[name]
     assert rule.stops(reported(rule.rounds, ruler=rule.ruler))
-    monkeypatch.setattr(score, rule.name, rule.off)
+    monkeypatch.setattr(rule.where, rule.name, rule.off)
     assert not rule.stops(reported(rule.rounds, ruler=rule.ruler))
 
 
@@ -142,6 +146,22 @@ def test_drift_within_the_machine_s_own_costs_nothing() -> None:
     assert speedup(0.02) == speedup(0.0)
     assert speedup(-0.2) == speedup(0.0)
     assert speedup(0.25) == pytest.approx(speedup(0.0) / 1.25, rel=0.01)
+
+
+@pytest.mark.parametrize("slowed", [3, 11, 24])
+def test_a_reference_slowed_down_in_some_rounds_gains_nothing(slowed: int) -> None:
+    """Fewer than half of the rounds leave its median over all calls where it was, and move the mean of the ratios."""
+    rng = random.Random(slowed)
+    rounds = measured(REFERENCE, instances=3)
+    slow = set(rng.sample(range(24), slowed))
+    for n, where in enumerate(rounds):
+        where.pairs = [
+            [(p[0] * (1.3 if 8 * n + r in slow else 1.0), p[1]) for p in pairs] for r, pairs in enumerate(where.pairs)
+        ]
+    found = numbers(rounds)
+    assert "reference_drift" in found.flags
+    assert found.speedup == pytest.approx(1, abs=0.01)
+    assert found.low <= 1
 
 
 def test_processes_are_started_in_an_order_and_its_reverse() -> None:
