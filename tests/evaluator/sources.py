@@ -97,3 +97,49 @@ def branches(old: str, new: str) -> str:
     """``BRANCHES_EAGER`` with one piece of its text replaced."""
     assert old in BRANCHES_EAGER
     return BRANCHES_EAGER.replace(old, new)
+
+
+def two_outputs(forward: str, name: str = "ModelNew") -> str:
+    """Whole numbers that eager itself gets wrong in some places, and a layer: ``forward`` returns the layer."""
+    return (
+        HEAD
+        + f"""
+class {name}(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.code = nn.Linear(features, 8)
+        self.linear = nn.Linear(features, features)
+
+    def forward(self, x):
+        return (self.code(x) * 3e4).round().long(), {forward}
+
+def get_inputs():
+    return [torch.randn(512, 64)]
+
+def get_init_inputs():
+    return [64]
+"""
+    )
+
+
+TWO_OUTPUTS = problem(two_outputs("self.linear(x)", "Model"))
+
+REPEATED = problem(
+    HEAD
+    + """
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(features))
+
+    def forward(self, x):
+        return (x * self.scale).mean(1, keepdim=True).repeat(1, 8192)
+
+def get_inputs():
+    return [torch.randn(512, 64)]
+
+def get_init_inputs():
+    return [64]
+"""
+)
+"""Its answer holds each number 8192 times, and need not be written more than once."""

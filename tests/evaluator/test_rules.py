@@ -6,6 +6,7 @@ Played in this process, on one bench, so that a rule can be taken out; what the 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,9 +22,10 @@ from evaluator.contest import Contest, Fault, Player
 from evaluator.judge import Judge
 from evaluator.machine import Sweep
 from evaluator.model import EvaluationSpec, Lane, Limits
-from evaluator.processes import Tree
+from evaluator.processes import Tree, Used
 from evaluator.workers import Nursery, Worker, WorkerFailed
 from problems.model import Problem
+from tests.evaluator.corpus.awake import AFTER_THE_CLOCK, ENDS_STOPPED
 from tests.evaluator.sources import ANSWER, HEAD, candidate, problem
 
 LIMITS = Limits(load_seconds=20, first_call_seconds=20, call_seconds=20, processes=96, scratch_bytes=64 << 20)
@@ -176,6 +178,16 @@ def newcomers_are_overlooked(patch: pytest.MonkeyPatch, _: Bench) -> None:
     patch.setattr(Contest, "_still", lambda *_: 0.0)  # it would be seen computing, too
 
 
+def the_dead_are_forgotten(patch: pytest.MonkeyPatch, _: Bench) -> None:
+    patch.setattr(Used, "since", lambda now, then: sum(now[pid] - then.get(pid, 0.0) for pid in now))
+    for limit in ("RESTLESS", "BLATANT_SECONDS"):  # by chance, one may be seen at it
+        patch.setattr(contest, limit, math.inf)
+
+
+def nobody_looks_after_the_clock(patch: pytest.MonkeyPatch, _: Bench) -> None:
+    patch.setattr(Worker, "used_by_end", property(lambda _: None, lambda *_: None), raising=False)
+
+
 def statistics_stay(patch: pytest.MonkeyPatch, _: Bench) -> None:
     patch.setattr(draws, "fresh_statistic", lambda *drawn: drawn[1])
 
@@ -305,7 +317,7 @@ def play(bench: Bench, rule: Rule) -> str:
     finally:
         for worker in workers:
             worker.kill()
-    return f"lane {lane_of(rounds.error, bench.yardstick)}"
+    return f"lane {lane_of(rounds.errors, bench.yardstick)}"
 
 
 lane_of: Callable[..., Any] = gate.strictest
@@ -325,6 +337,33 @@ def test_a_rule_is_what_stops_a_cheat(
     without = play(bench, rule)
     assert without.startswith("lane "), without
     assert without != rule.kind
+
+
+def test_nobody_ends_while_it_is_stopped(benches: Callable[[Problem], Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = benches(problem())
+    monkeypatch.setattr(bench, "sweep", lambda: time.sleep(0.05))  # so long that they hardly ever miss it
+    rule = Rule(ENDS_STOPPED, "background_work", the_dead_are_forgotten)
+    assert play(bench, rule) == rule.kind
+    rule.off(monkeypatch, bench)
+    assert play(bench, rule).startswith("lane ")
+
+
+def test_what_is_finished_after_the_clock_is_seen(
+    benches: Callable[[Problem], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlived = Worker._outlived
+
+    def slowly(worker: Worker) -> bool:
+        found = outlived(worker)
+        time.sleep(0.05)  # as a walk among many processes takes
+        return found
+
+    monkeypatch.setattr(Worker, "_outlived", slowly)
+    no_near_duplicates(monkeypatch, benches(problem()))  # it would have to know them
+    rule = Rule(AFTER_THE_CLOCK, "background_work", nobody_looks_after_the_clock)
+    assert play(benches(problem()), rule) == rule.kind
+    rule.off(monkeypatch, benches(problem()))
+    assert play(benches(problem()), rule).startswith("lane ")
 
 
 def test_the_reference_is_asked_only_when_every_answer_is_captured(

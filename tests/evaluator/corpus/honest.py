@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from tests.evaluator.corpus.entry import Entry
-from tests.evaluator.sources import ANSWER, BRANCHES, BRANCHES_EAGER, EAGER, HEAD, branches, candidate
+from tests.evaluator.sources import (
+    ANSWER,
+    BRANCHES,
+    BRANCHES_EAGER,
+    EAGER,
+    HEAD,
+    REPEATED,
+    TWO_OUTPUTS,
+    branches,
+    candidate,
+    two_outputs,
+)
 
 LEAN_CPP = '''
 CPP = """
@@ -303,6 +314,13 @@ class ModelNew(nn.Module):
             'both = torch.stack([left, right]); return {"sum": both.sum(0), "pair": (both[0], both[1])}',
         ),
         problem=BRANCHES,
+    ),
+    Entry("whole numbers beside a layer", "outputs", two_outputs("self.linear(x)"), problem=TWO_OUTPUTS),
+    Entry(
+        "an expanded view, less than the time to write it out",
+        "outputs",
+        REPEATED.source.replace("class Model(", "class ModelNew(").replace(".repeat(1, 8192)", ".expand(-1, 8192)"),
+        problem=REPEATED,
     ),
     Entry(
         "layers in another order, the dead one left out",

@@ -6,10 +6,11 @@ build without end, is in test_builds: its cap is the longest of all.
 
 from __future__ import annotations
 
+from tests.evaluator.corpus.awake import AWAKE
 from tests.evaluator.corpus.elsewhen import ELSEWHEN
 from tests.evaluator.corpus.entry import Entry
 from tests.evaluator.corpus.kept import KEPT
 from tests.evaluator.corpus.less import LESS
 from tests.evaluator.corpus.tampering import TAMPERING
 
-HOSTILE: tuple[Entry, ...] = (*KEPT, *ELSEWHEN, *TAMPERING, *LESS)
+HOSTILE: tuple[Entry, ...] = (*KEPT, *ELSEWHEN, *AWAKE, *TAMPERING, *LESS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.evaluator.corpus.entry import WRONG, WRONG_OR_WILD, Entry, statuses
 from tests.evaluator.corpus.kept import PHASES, UNTIMED
-from tests.evaluator.sources import ANSWER, BRANCHES, FAINT, branches, candidate
+from tests.evaluator.sources import ANSWER, BRANCHES, FAINT, TWO_OUTPUTS, branches, candidate, two_outputs
 
 BFLOAT = "F.gelu(F.linear(x.bfloat16(), self.linear.weight.bfloat16(), self.linear.bias.bfloat16())).float()"
 PASSES = "it would pass"
@@ -18,6 +18,14 @@ LESS: tuple[Entry, ...] = (
         PASSES,
     ),
     Entry("products in bfloat16", "F18", candidate(f"return {BFLOAT}"), WRONG, PASSES),
+    Entry(
+        "bfloat16 behind an output that eager gets wrong",
+        "F18",
+        two_outputs("F.linear(x.bfloat16(), self.linear.weight.bfloat16(), self.linear.bias.bfloat16()).float()"),
+        WRONG,
+        "output 1: typical error",
+        TWO_OUTPUTS,
+    ),
     Entry(
         "operands cut to ten bits",
         "F18",

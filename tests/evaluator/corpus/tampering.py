@@ -250,6 +250,49 @@ TAMPERING: tuple[Entry, ...] = (
         "closed its channel",
     ),
     Entry(
+        "nested too deeply to be parsed",
+        "protocol",
+        EAGER + "x = " + "-" * 100_000 + "1\n",
+        statuses("compile_error"),
+        "nested too deeply",
+    ),
+    Entry(
+        "an account nested too deeply to be read",
+        "protocol",
+        candidate(
+            f"""
+            {WORKER}
+            text = b'{{"unused": ' + b"[" * 60000
+            worker.report[8:8 + len(text)] = text
+            worker.control.send(b"e")
+            time.sleep(100)
+            """,
+            top="import gc, time",
+        ),
+        statuses("runtime_error"),
+        "no readable account",
+    ),
+    Entry(
+        "an answer that cannot be read once the model is built anew",
+        "protocol",
+        candidate(
+            """
+            y = torch.zeros_like(x)
+            return y if len(MADE) == 1 else y.as_subclass(Elsewhere)
+            """,
+            init="MADE.append(1)",
+            top="""
+            MADE = []
+
+            class Elsewhere(torch.Tensor):
+                def data_ptr(self):
+                    return 1
+            """,
+        ),
+        WRONG,
+        "typical error",
+    ),
+    Entry(
         "nonsense said",
         "protocol",
         candidate(f"{CHANNEL}; os.write(channel, b'?'); return {ANSWER}"),
