@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.evaluator.corpus.entry import CORRECT, WRONG, Entry, statuses
 from tests.evaluator.sources import ANSWER, candidate
 
-# Children of each round stand still until a timer of their own wakes them, mostly in the other side's turn; there they end.
+# Children of each round stand still until a timer of their own wakes them, mostly in another's turn; there they end.
 ENDS_STOPPED = candidate(
     f"return {ANSWER}",
     top="""
