@@ -361,15 +361,7 @@ class Contest:
                     "stale weight cache: a freshly built model is right, this one kept something of older weights or "
                     "calls; refresh packed weights in load_state_dict or key them on each parameter's _version",
                 )
-        n, error, (r_bound, m_bound) = gate.nearest(errors, self.bench.yardstick, self.lane)
-        which = f"output {n}: " if len(errors) > 1 else ""
-        passed = gate.strictest(errors, self.bench.yardstick)
-        raise Fault(
-            player,
-            "incorrect",
-            f"{which}typical error {error.rms:.2g} of the output's scale (lane {self.lane} allows {r_bound:.2g}), "
-            f"largest {error.peak:.2g} (allowed {100 * m_bound:.2g})" + (f"; it would pass {passed}" if passed else ""),
-        )
+        raise Fault(player, "incorrect", gate.in_words(errors, self.bench.yardstick, self.lane))
 
     def _paper_gates(self, outputs: dict[int, list[torch.Tensor]]) -> None:
         """The papers' gates, on as many inputs as those evaluators try."""

@@ -241,6 +241,17 @@ def strictest(errors: Errors, yardstick: Yardstick) -> Lane | None:
     return next((lane for lane in yardstick.lanes if passes(errors, yardstick, lane)), None)
 
 
+def in_words(errors: Errors, yardstick: Yardstick, lane: Lane) -> str:
+    """What is wrong with an answer that does not pass, for its author."""
+    n, error, (r_bound, m_bound) = nearest(errors, yardstick, lane)
+    which = f"output {n}: " if len(errors) > 1 else ""
+    passed = strictest(errors, yardstick)
+    return (
+        f"{which}typical error {error.rms:.2g} of the output's scale (lane {lane} allows {r_bound:.2g}), "
+        f"largest {error.peak:.2g} (allowed {100 * m_bound:.2g})" + (f"; it would pass {passed}" if passed else "")
+    )
+
+
 def results(errors: Errors, yardstick: Yardstick, shares: dict[str, float]) -> tuple[GateResult, ...]:
     """Every lane of our gate, and the papers' gates by name with the share of elements within tolerance.
 
