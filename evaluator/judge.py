@@ -178,6 +178,8 @@ class Judge:
         workers = self.nursery.take(spec.limits, len(sides))
         self.nursery.settle()
         self.random.shuffle(workers)
+        if workers[-1].group is None:
+            progress.flags.append("no_control_group")
         players: dict[int, Player] = {}
         try:
             for i in order:

@@ -64,6 +64,7 @@ def examine(settings: Settings) -> Diagnosis:
     looks: tuple[Callable[[], Check], ...] = (
         python,
         jail,
+        control_group,
         compiler,
         ninja,
         python_headers,
@@ -97,6 +98,19 @@ def jail() -> Check:
         return Check(name="jail", state="failed", found="none works", remedy=report.remedy)
     tried = f" (not {'; '.join(report.attempts)})" if report.attempts else ""
     return Check(name="jail", state="ok", found=f"{report.level}{tried}")
+
+
+def control_group() -> Check:
+    """Whether the evaluator may make one: it names what a candidate starts at once, and caps all of it together."""
+    from evaluator.cgroup import Group
+
+    group = Group.create(processes=1)
+    if group is None:
+        found = "cannot be made here: verdicts carry the flag no_control_group"
+        remedy = "run as root, or in a container whose control groups can be written to"
+        return Check(name="control group", state="warning", found=found, remedy=remedy)
+    group.remove()
+    return Check(name="control group", state="ok", found="can be made")
 
 
 def compiler() -> Check:

@@ -18,6 +18,7 @@ from tests.kernel_agent.gateway.conftest import Provider, Request, completion
 CHECKS = [
     "Python",
     "jail",
+    "control group",
     "C++ compiler",
     "ninja",
     "Python headers",
