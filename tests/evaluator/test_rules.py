@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from evaluator import contest, draws, gate, timing
+from evaluator import cgroup, contest, draws, gate, timing
 from evaluator.bench import CONTROL_TRIES, Bench
 from evaluator.contest import Contest, Fault, Player
 from evaluator.judge import Judge
@@ -432,6 +432,17 @@ def test_no_number_is_believed_of_a_machine_on_which_the_reference_differs_from_
         assert "against itself" not in judge.evaluate(spec).reason
     finally:
         judge.close()
+
+
+def test_a_verdict_without_a_control_group_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup.Group, "create", lambda *_: None)
+    judge = Judge("jail", tmp_path, threads=2)
+    try:
+        verdict = judge.evaluate(EvaluationSpec(problem=problem(), source="raise ValueError('x')\n", limits=LIMITS))
+    finally:
+        judge.close()
+    assert verdict.status == "load_error"
+    assert "no_control_group" in verdict.flags
 
 
 def test_constant_answers_are_known_before_they_are_scored(benches: Callable[[Problem], Bench]) -> None:
