@@ -123,6 +123,7 @@ def test_the_candidate_is_the_problem_and_no_other() -> None:
         assert "ModelNew = Model\n" not in model_as_candidate(problem(), way)
 
 
+@pytest.mark.soak
 def test_a_cast_model_is_judged_in_its_own_lane(evaluator: LocalEvaluator) -> None:
     found = measure(evaluator, problem(), "bf16", "screen", limits=LIMITS)
     assert found.status in ("correct", "unstable"), found.reason
@@ -138,6 +139,7 @@ STATEFUL = changed(
 )
 
 
+@pytest.mark.soak
 def test_a_reference_that_cannot_be_cast_is_not_charged_to_anybody(evaluator: LocalEvaluator) -> None:
     """A tensor that is neither parameter nor buffer stays in single precision, as in level 3's recurrent networks."""
     found = measure(evaluator, problem(STATEFUL), "bf16", "screen", limits=LIMITS)

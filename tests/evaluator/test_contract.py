@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.evaluator.conftest import Judged, accepted
 from tests.evaluator.sources import HEAD
 
@@ -55,6 +57,7 @@ def test_other_names_pass_where_weights_go_by_seed(judged: Judged) -> None:
     assert accepted(evaluation), evaluation.reason
 
 
+@pytest.mark.soak
 def test_another_order_of_draws_is_wrong_where_weights_go_by_seed(judged: Judged) -> None:
     source = with_model(OTHER_ORDER)
     assert accepted(judged(source, tries=3))

@@ -182,11 +182,12 @@ def test_the_judge_keeps_nothing_of_a_candidate(judged: Judged, evaluator: Local
     judged("raise ValueError('first')\n")
     judge = judge_of(evaluator)
     before = (rested(judge), judge.num_fds())
-    for n in range(10):
+    for n in range(5):
         judged(f"raise ValueError({n})\n")
     assert (rested(judge), judge.num_fds()) == before
 
 
+@pytest.mark.soak
 def test_benches_that_come_and_go_leave_no_descriptor(judged: Judged, evaluator: LocalEvaluator) -> None:
     # An oracle that cannot run in float64 is set up twice; both set-ups must close what they opened.
     single = PROBLEM.replace("return F.gelu(self.linear(x))", "return F.gelu(self.linear(x.float()))")

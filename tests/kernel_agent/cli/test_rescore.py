@@ -120,6 +120,7 @@ def test_bad_input_is_refused(run: Run, linear: Path, tmp_path: Path) -> None:
     refused(run("evaluate", folder), "needs a KernelBench checkout")
 
 
+@pytest.mark.soak
 def test_an_interrupt_keeps_what_is_done(home: Path, linear: Path, tmp_path: Path) -> None:
     del home
     folder = folder_of(tmp_path, a_broken=BROKEN, b_hangs=candidate("while True: pass"), c_right=EAGER)

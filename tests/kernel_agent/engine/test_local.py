@@ -140,6 +140,7 @@ def test_a_step_budget_ends_the_session_and_raising_it_resumes(tmp_path: Path) -
         assert session.reason == "all 3 steps taken"
 
 
+@pytest.mark.soak
 def test_a_stop_from_elsewhere_ends_it_resumable(tmp_path: Path) -> None:
     at = stage(tmp_path, [turn(f"Step {n}.", shell(f"sleep 0.3; echo {n} >> log; cat log")) for n in range(30)])
     with at.evaluator() as evaluator:
@@ -159,6 +160,7 @@ def test_a_stop_from_elsewhere_ends_it_resumable(tmp_path: Path) -> None:
     assert (at.workspace / "log").read_text().split() == [str(n) for n in range(30)]
 
 
+@pytest.mark.soak
 def test_an_interrupt_leaves_no_process_and_can_be_resumed(tmp_path: Path) -> None:
     at = stage(tmp_path, [turn(f"Step {n}.", shell(f"echo {n} >> log; sleep 0.5")) for n in range(8)])
     me = psutil.Process()
