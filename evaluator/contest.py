@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHECKED_CALLS = 5
 """At least three by our protocol; five is what the papers' gates try."""
 SOLO_CALLS = 8
-SOLO_BLOCKS, SOLO_PAUSE_SECONDS = 3, 0.3
+SOLO_BLOCKS, SOLO_PAUSE_SECONDS = 3, 0.1
 """Of those calls where the first say that the reference was slowed down: a machine has slow phases of its own."""
 DRIFT = 0.03
 """Slow-down of the reference beside the candidate, against alone, that is taken for the machine's own (natural log)."""
