@@ -28,7 +28,8 @@ LOOP_SECONDS = 90.0
 TRIES = 3
 """For verdicts that the machine's noise prevents."""
 BEYOND = 1.5
-"""A claim has no interval: this many times the honest version's speedup counts as faster."""
+"""A claim has no interval: so many times the honest version's speedup counts as faster, if seen twice, since its means
+follow the machine's moods."""
 
 
 @dataclass
@@ -56,12 +57,16 @@ def evaluation(evaluator: Evaluator, problem: Problem, source: str, lane: Lane) 
     return verdict
 
 
+def claimed(entry: Entry) -> Claim:
+    return claim_of(entry.problem, entry.source, lane=entry.lane, limits=LIMITS, seconds=LOOP_SECONDS)
+
+
 def both(evaluator: Evaluator, entries: Sequence[Entry]) -> Opinions:
     """All by the loop first, then all by the judge, so that neither starts processes while the other measures."""
     made = Opinions()
     start = time.monotonic()
     for e in entries:
-        made.claims.append(claim_of(e.problem, e.source, lane=e.lane, limits=LIMITS, seconds=LOOP_SECONDS))
+        made.claims.append(claimed(e))
     made.loop_seconds = time.monotonic() - start
     start = time.monotonic()
     for e in entries:
@@ -98,7 +103,11 @@ def compare(evaluator: Evaluator, hostile: Sequence[Entry], honest: Sequence[Ent
     through = [
         e.name for e, v in zip(hostile, bad.verdicts, strict=True) if judged_faster(v, eager[e.problem.sha256][0])
     ]
-    fooled = [e.name for e, c in zip(hostile, bad.claims, strict=True) if claimed_faster(c, eager[e.problem.sha256][1])]
+    fooled = [
+        e.name
+        for e, c in zip(hostile, bad.claims, strict=True)
+        if claimed_faster(c, eager[e.problem.sha256][1]) and claimed_faster(claimed(e), eager[e.problem.sha256][1])
+    ]
     refused = [e.name for e, v in zip(honest, good.verdicts, strict=True) if v.status != "correct"]
     total = len(hostile) + len(honest)
     judge_seconds, loop_seconds = bad.judge_seconds + good.judge_seconds, bad.loop_seconds + good.loop_seconds
