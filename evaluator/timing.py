@@ -18,7 +18,7 @@ ENOUGH_HALF_WIDTH = 0.015
 ENOUGH_HALF_WIDTH_FAST = 0.03
 FAST = math.log(1.2)
 ENOUGH_HALF_WIDTH_LATE = 0.05
-LATE_SECONDS = 1.5
+LATE_SECONDS = 1.0
 """From then on a coarser interval will do: on a restless machine 24 rounds instead of 12 made it narrower by a third
 and the evaluation longer by 2 s, and a screening only decides whether to confirm."""
 CONFIRMED_HALF_WIDTH, CONFIRMED_HALF_WIDTH_FAST = 0.03, 0.08
