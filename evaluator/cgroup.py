@@ -82,7 +82,7 @@ class Group:
     def wait_empty(self, seconds: float = 2.0) -> None:
         """Until the last member has ended; the kernel needs a moment after its signal."""
         deadline = time.monotonic() + seconds
-        while any(_members(path) for path in self.paths) and time.monotonic() < deadline:
+        while self.members() and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def remove(self) -> None:

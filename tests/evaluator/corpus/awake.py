@@ -5,26 +5,36 @@ from __future__ import annotations
 from tests.evaluator.corpus.entry import CORRECT, WRONG, Entry, statuses
 from tests.evaluator.sources import ANSWER, candidate
 
+TIMER = """
+import ctypes, os, signal, struct, threading, time
+
+libc = ctypes.CDLL(None)
+
+def timer():
+    libc.signal(signal.SIGCONT, ctypes.cast(libc.abs, ctypes.c_void_p))
+    event = ctypes.create_string_buffer(struct.pack("QiI48x", 0, signal.SIGCONT, 0))
+    made = ctypes.c_void_p()
+    assert libc.timer_create(1, event, ctypes.byref(made)) == 0
+    return made
+
+def wake(made, seconds):
+    libc.timer_settime(made, 0, struct.pack("qqqq", 0, 0, 0, int(seconds * 1e9)), None)
+"""
+
 # Children of each round stand still until a timer of their own wakes them, mostly in another's turn; there they end.
 ENDS_STOPPED = candidate(
     f"return {ANSWER}",
-    top="""
-    import ctypes, os, signal, struct, time
+    top=TIMER
+    + """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
-    libc = ctypes.CDLL(None)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-
-    def end_in(seconds):
-        until = time.monotonic() + seconds
-        libc.signal(signal.SIGCONT, ctypes.cast(libc.abs, ctypes.c_void_p))
-        event = ctypes.create_string_buffer(struct.pack("QiI48x", 0, signal.SIGCONT, 0))
-        timer = ctypes.c_void_p()
-        libc.timer_create(1, event, ctypes.byref(timer))
-        libc.timer_settime(timer, 0, struct.pack("qqqq", 0, 0, 0, int(seconds * 1e9)), None)
-        while time.monotonic() < until:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        os._exit(0)
-    """,
+def end_in(seconds):
+    until = time.monotonic() + seconds
+    wake(timer(), seconds)
+    while time.monotonic() < until:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(0)
+""",
     extra="""
     def load_state_dict(self, state, strict=True):
         for n in range(6):
@@ -48,21 +58,10 @@ AFTER_THE_CLOCK = candidate(
     started = threading.Thread(target=int)
     started.start()  # something new for the judge to look for
     self.go.set()
-    libc.timer_settime(self.timer, 0, struct.pack("qqqq", 0, 0, 0, 15_000_000), None)
+    wake(self.timer, 0.015)
     return self.y
     """,
-    top="""
-    import ctypes, os, signal, struct, threading, time
-
-    libc = ctypes.CDLL(None)
-
-    def timer():
-        libc.signal(signal.SIGCONT, ctypes.cast(libc.abs, ctypes.c_void_p))
-        event = ctypes.create_string_buffer(struct.pack("QiI48x", 0, signal.SIGCONT, 0))
-        made = ctypes.c_void_p()
-        assert libc.timer_create(1, event, ctypes.byref(made)) == 0
-        return made
-    """,
+    top=TIMER,
     init="self.timer, self.loads, self.go = None, 0, threading.Event()",
     extra=f"""
     def work(self):
