@@ -116,7 +116,7 @@ class Bench:
     # -- the oracle ---------------------------------------------------------------------------------------------
 
     def begin_draw(self) -> None:
-        """Let the oracle draw while the judge compares; ``draw_inputs`` takes what it drew. Not beside a clock."""
+        """Let the oracle draw while others work; ``draw_inputs`` takes what it drew. Not beside a clock."""
         if not self._drawing and self._drawn is None:
             self.oracle.channel.seed(draws.seed())
             self.oracle.ask(b"i")

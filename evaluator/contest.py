@@ -186,10 +186,13 @@ class Contest:
     def _round(self, pairs: int) -> None:
         self.bench.fresh_weights()
         self._answers.clear()
+        self.bench.begin_draw()
         for p in self.players:
             self._guarded(p, partial(self.bench.load_weights, p.worker))
         settling = self.bench.draw_inputs()
-        self._judge_by_eager(settling, {n: self._call(self.players[n], settling) for n in self._order()})
+        settled = {n: self._call(self.players[n], settling) for n in self._order()}
+        self.bench.begin_draw()
+        self._judge_by_eager(settling, settled)
         kept: list[tuple[float, ...]] = []
         near_one = not self.rounds.pairs or self.random.random() < NEAR_SHARE
         repeat_after = self.random.randrange(pairs) if near_one else None

@@ -312,10 +312,12 @@ def follows(
     for c0, c1, r0, r1 in zip(before, after, r_before, r_after, strict=True):
         if not r0.is_floating_point():
             continue
-        change = (r1.double() - r0.double()).nan_to_num(0, 0, 0)
-        dot += float(((c1.double() - c0.double()).nan_to_num(0, 0, 0) * change).sum())
-        norm += float(change.pow(2).sum())
-        size += float(r1.double().nan_to_num(0, 0, 0).pow(2).sum())
+        moved = r1 != r0
+        change = (r1[moved].double() - r0[moved].double()).nan_to_num(0, 0, 0)
+        shown = (c1[moved].double() - c0[moved].double()).nan_to_num(0, 0, 0)
+        dot += float(torch.dot(shown, change))
+        norm += float(torch.dot(change, change))
+        size += float(torch.linalg.vector_norm(r1.nan_to_num(0, 0, 0), dtype=torch.float64)) ** 2
     if norm <= 1e-10 * size or norm == 0:
         return None
     return dot / norm
