@@ -89,12 +89,20 @@ class Rounds:
     def drift(self) -> float:
         """ln of the first player's time in the rounds over its time alone; 0 where that was not measured.
 
-        Averaged over rounds as a speedup is: who slows the reference down in a few rounds gains in those alone.
+        Averaged over rounds as a speedup is: who slows the reference down in a few rounds gains in those alone. A
+        slow phase of the machine hits both sides, and gains nobody anything: what the last player lost in a round
+        beside its own median is taken off. So a speedup without its drift is at most the reference's time alone
+        over the last player's median or better, times that it really had.
         """
         if not self.solo_seconds:
             return 0.0
-        beside = statistics.mean(math.log(statistics.median(p[0] for p in pairs)) for pairs in self.pairs if pairs)
-        return beside - math.log(self.solo_seconds)
+        alone = math.log(self.solo_seconds)
+        first, last = (
+            [math.log(statistics.median(p[n] for p in pairs)) for pairs in self.pairs if pairs] for n in (0, -1)
+        )
+        usual = statistics.median(last)
+        lost = [(mine - alone, its - usual) for mine, its in zip(first, last, strict=True)]
+        return statistics.mean(mine - max(0.0, min(mine, its)) for mine, its in lost)
 
     @property
     def n_pairs(self) -> int:

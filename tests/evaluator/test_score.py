@@ -164,6 +164,31 @@ def test_a_reference_slowed_down_in_some_rounds_gains_nothing(slowed: int) -> No
     assert found.low <= 1
 
 
+@pytest.mark.parametrize("slowed", [1, 3])
+def test_a_slow_phase_of_the_machine_costs_an_honest_candidate_nothing(slowed: int) -> None:
+    quiet = numbers(measured(5e-3, instances=3)).speedup
+    rounds = measured(5e-3, instances=3)
+    for where in rounds:
+        where.pairs = [
+            [tuple(t * (1.5 if r < slowed else 1.0) for t in p) for p in pairs] for r, pairs in enumerate(where.pairs)
+        ]
+    found = numbers(rounds)
+    assert found.flags == ()
+    assert found.speedup == pytest.approx(quiet, rel=0.01)
+
+
+def test_who_slows_both_sides_down_now_and_then_is_as_fast_as_without() -> None:
+    """It may choose the rounds in which it loses time itself; what the reference loses there gains it no more."""
+    rounds = measured(5e-3, instances=3)
+    for where in rounds:
+        where.pairs = [
+            [(p[0] * 1.3, p[1] * 1.1) if r % 3 == 0 else p for p in pairs] for r, pairs in enumerate(where.pairs)
+        ]
+    found = numbers(rounds)
+    assert "reference_drift" in found.flags
+    assert found.speedup <= numbers(measured(5e-3, instances=3)).speedup * 1.01
+
+
 def test_processes_are_started_in_an_order_and_its_reverse() -> None:
     rng = random.Random(1)
     first = set()
