@@ -63,6 +63,8 @@ class Cell:
         )
         self.channel.theirs.close()
         self._ended = False
+        self.lingers = False
+        """Whether its processes were still ending long after they were killed: they may disturb whoever comes next."""
         self.tree = Tree(self.process.pid, wrapped=level != "none")
 
     def started(self) -> None:
@@ -95,7 +97,7 @@ class Cell:
         self.channel.close()
         self.log.close()
         if self.group is not None:
-            self.group.wait_empty()
+            self.lingers = not self.group.wait_empty()
             self.group.remove_later()
 
 

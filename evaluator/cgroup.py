@@ -18,6 +18,8 @@ CONTROLLERS = Path("/sys/fs/cgroup")
 ROOTS = (CONTROLLERS / "pids", CONTROLLERS / "memory", CONTROLLERS)
 """Of a hierarchy per controller (version 1), and the unified one (version 2)."""
 REMOVE_TRIES = 100
+ENDED_SECONDS = 10.0
+"""Enough to clear away as much memory as an evaluation may have."""
 NAME = "kernel-agent"
 _serial = itertools.count()
 _emptied: list[Group] = []
@@ -79,11 +81,14 @@ class Group:
                         return True
         return False
 
-    def wait_empty(self, seconds: float = 2.0) -> None:
-        """Until the last member has ended; the kernel needs a moment after its signal."""
+    def wait_empty(self, seconds: float = ENDED_SECONDS) -> bool:
+        """Whether the last member has ended by then; the kernel needs a moment after its signal."""
         deadline = time.monotonic() + seconds
-        while self.members() and time.monotonic() < deadline:
+        while self.members():
+            if time.monotonic() > deadline:
+                return False
             time.sleep(0.001)
+        return True
 
     def remove(self) -> None:
         """Remove the emptied group, waiting until the kernel has forgotten its last process."""

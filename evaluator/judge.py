@@ -166,6 +166,8 @@ class Judge:
         try:
             built = self.builds.get(source, bench.description.init, spec.problem.source, spec.limits)
         except BuildFailed as failed:
+            if source != spec.source:
+                raise Verdict("unstable", f"the incumbent could not be built again: {failed.reason}") from failed
             raise Verdict(failed.status, failed.reason, failed.errors, failed.build) from failed
         if source == spec.source:
             progress.build = built.facts
@@ -197,7 +199,19 @@ class Judge:
             progress.log = workers[-1].log_tail()
             for worker in workers[1:]:
                 worker.kill()
+            if any(worker.lingers for worker in workers[1:]):
+                raise Verdict(
+                    "background_work",
+                    f"its processes had not ended {cgroup.ENDED_SECONDS:g} s after they were killed: leave less to "
+                    "clear away",
+                )
             contest.solo()
+            if contest.rounds.solo_seconds is None:
+                raise Verdict(
+                    "unstable",
+                    "the reference was slower alone than beside the candidate: something was still at work when all "
+                    "others had been ended; evaluate again",
+                )
         except Fault as fault:
             progress.log = workers[-1].log_tail()
             raise verdict_of(fault) from fault
@@ -265,7 +279,14 @@ class Judge:
         )
 
     def _sound(self, spec: EvaluationSpec, bench: Bench, progress: Progress) -> None:
-        """No speedup on a problem that takes an answer nobody computed for right, unless it is asked for."""
+        """No speedup on a problem that takes an answer nobody computed for right, unless it is asked for.
+
+        None either where eager's own answer is not finite though the exact one is: it would be the candidate's fault.
+        """
+        if not all(error.finite for error in bench.yardstick.eager):
+            raise Verdict(
+                "problem_unsound", "eager's own answer has NaN or infinity where the reference in float64 has none"
+            )
         null = gate.accepted_null(bench.yardstick, spec.lane_here)
         if null is None:
             return

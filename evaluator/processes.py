@@ -39,8 +39,8 @@ def parents() -> dict[int, int]:
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as f:
-                found[int(name)] = int(f.read().rpartition(")")[2].split()[1])
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as f:  # a name may be any bytes
+                found[int(name)] = int(f.read().rpartition(b")")[2].split()[1])
     return found
 
 
@@ -221,7 +221,9 @@ class Tree:
         """
         if not known:
             self.walk()
+        # A first thread may end before others do, and the process lives on.
         ended = {thread.pid for thread in self._threads if thread.first and thread.ended()}
+        ended -= {thread.pid for thread in self._threads if thread.pid in ended and not thread.ended()}
         alive = {pid: cpu_seconds(pid) for pid in self.pids if pid not in ended}
         return Used({pid: seconds for pid, seconds in alive.items() if seconds is not None})
 

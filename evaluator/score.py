@@ -18,6 +18,8 @@ from evaluator.verdicts import Verdict, require_steady
 OVERHEAD_SHARE = 0.20
 FLOOR_SHARE = 0.9
 MIN_GAIN = math.log(1.01)
+GAIN_DRIFT = 0.0
+"""Drift that is forgiven where a gain is concerned: 1% is enough of one, and contest.DRIFT is more."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def score(rounds: Sequence[Rounds], purpose: Purpose, ruler: Ruler) -> Score:
     null = ruler.null_seconds
     if null > OVERHEAD_SHARE * candidate:
         flags.append("overhead_limited")
-    gain, gain_low, accepted = _gain(rounds, purpose, ruler, scale)
+    gain, gain_low, accepted = _gain(rounds, purpose, ruler, drift if drift > GAIN_DRIFT else 0.0)
     return Score(
         speedup=now.ratio * scale,
         low=now.low * scale,
@@ -95,7 +97,7 @@ def score(rounds: Sequence[Rounds], purpose: Purpose, ruler: Ruler) -> Score:
 
 
 def _gain(
-    rounds: Sequence[Rounds], purpose: Purpose, ruler: Ruler, scale: float
+    rounds: Sequence[Rounds], purpose: Purpose, ruler: Ruler, slowed: float
 ) -> tuple[float | None, float | None, bool | None]:
     """Gain, its lower bound and acceptance. What slowed the reference down slowed the incumbent down as well."""
     if purpose != "promote":
@@ -103,8 +105,8 @@ def _gain(
     if last_player(rounds) == 1:
         return None, None, True
     logs = log_ratios(rounds, over=1)
-    bound = timing.lower_bound(logs, ruler.between_sd, len(rounds)) + math.log(scale)
-    gain = statistics.mean(logs) + math.log(scale)
+    bound = timing.lower_bound(logs, ruler.between_sd, len(rounds)) - slowed
+    gain = statistics.mean(logs) - slowed
     return math.expm1(gain), math.expm1(bound), bound > 0 and gain >= MIN_GAIN
 
 

@@ -199,7 +199,7 @@ class Worker(Cell):
         Where it lies is the worker's own claim, and needs no belief: whatever is read there is what is compared.
         """
         found = []
-        self.answer_bytes = 0
+        ranges: list[tuple[int, int]] = []
         for n, (spec, place) in enumerate(zip(self.outputs, self.channel.answer(self.outputs), strict=True)):
             if place is None:
                 raise WorkerFailed("failed", Report(message=f"the call ended with no output {n} in memory"))
@@ -208,8 +208,9 @@ class Worker(Cell):
             except OSError as error:
                 message = f"output {n} cannot be read where it is said to lie ({error.strerror})"
                 raise WorkerFailed("failed", Report(message=message)) from error
-            self.answer_bytes += raw.numel()
+            ranges.append((place.address, place.address + raw.numel()))
             found.append(raw.view(spec.torch_dtype).as_strided(spec.shape, place.strides).contiguous())
+        self.answer_bytes = covered(ranges)
         return found
 
     def inputs_equal(self, inputs: Sequence[torch.Tensor]) -> bool:
@@ -220,6 +221,15 @@ class Worker(Cell):
             if n_bytes and not torch.equal(mine.flatten().view(word), given.contiguous().flatten().view(word)):
                 return False
         return True
+
+
+def covered(ranges: Sequence[tuple[int, int]]) -> int:
+    """Bytes that lie in any of these (start, end): outputs may share memory."""
+    total = reached = 0
+    for start, end in sorted(ranges):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 class Nursery:

@@ -198,3 +198,39 @@ def test_the_papers_gates_compare_with_eager() -> None:
     assert shares == {"kernelbench-1e-4": 0.9, "cuda-1e-2": 1.0, "triton-5e-2": 1.0}
     passed = {row.gate: row.passed for row in gate.results((NO_ERROR,), STRICT, shares) if row.gate != "honest"}
     assert passed == {"kernelbench-1e-4": False, "cuda-1e-2": True, "triton-5e-2": True}
+
+
+def test_a_null_answer_in_one_output_is_enough_to_be_unsound() -> None:
+    right, null = Error(1.0, 1.0, 1.0), Error(1e-6, 1e-6, 1e-6)
+    beside = Yardstick((NO_ERROR,) * 2, (NO_ERROR,) * 2, {"zeros": (right, null)})
+    assert gate.accepted_null(beside, "fp32") == "zeros for output 1"
+    constant = Yardstick((NO_ERROR,) * 2, (NO_ERROR,) * 2, {"zeros": (right, NO_ERROR)})
+    assert gate.accepted_null(constant, "fp32") is None
+
+
+def test_whole_numbers_that_eager_mostly_gets_wrong_tell_nothing() -> None:
+    wrong = Error(0.4, 0.4, 0.4)
+    yardstick = Yardstick((NO_ERROR, wrong), (NO_ERROR,) * 2, {"zeros": (Error(1.0, 1.0, 1.0),) * 2})
+    assert gate.accepted_null(yardstick, "fp32") == "zeros for output 1"
+
+
+def test_complex_numbers_are_measured_part_by_part() -> None:
+    r = torch.complex(tensors(1), tensors(2))
+    (same,), (near,) = gate.measure([r], [r]), gate.measure([r + 1e-7j], [r])
+    assert same == NO_ERROR
+    assert 1e-8 < near.rms < 1e-6
+    assert not gate.passes(gate.measure([torch.zeros_like(r)], [r]), STRICT, "bf16")
+    assert gate.surely_passes([r.conj().conj()], [r], Yardstick((NO_ERROR,), (NO_ERROR,)), "fp32")
+    assert gate.paper_shares([r + 1e-6], [r])["kernelbench-1e-4"] == 1.0
+
+
+def test_eight_bits_wide_numbers_are_compared() -> None:
+    e = torch.randn(64, 64).to(torch.float8_e4m3fn)
+    assert gate.paper_shares([e], [e])["kernelbench-1e-4"] == 1.0
+    assert gate.paper_shares([torch.zeros_like(e)], [e])["triton-5e-2"] < 0.5
+    assert gate.surely_passes([e], [e], Yardstick((NO_ERROR,), (NO_ERROR,)), "bf16")
+
+
+def test_a_chaotic_output_excuses_no_other_from_following() -> None:
+    assert Yardstick((NO_ERROR,) * 3, (NO_ERROR, Error(0.1, 0.1, 0.1), NO_ERROR)).orderly(3) == [0, 2]
+    assert Yardstick().orderly(2) == [0, 1]

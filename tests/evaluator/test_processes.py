@@ -118,6 +118,34 @@ def test_the_time_of_a_busy_member_is_counted(spawn: Spawn) -> None:
     assert 0.05 < used <= wall * 1.05
 
 
+def test_a_process_without_its_first_thread_is_counted(spawn: Spawn) -> None:
+    tree = spawn(
+        f"""
+import ctypes, platform, threading
+def busy():
+    print('up', flush=True)
+    {BUSY}
+threading.Thread(target=busy).start()
+ctypes.CDLL(None).syscall({{"x86_64": 60, "aarch64": 93}}[platform.machine()], 0)
+"""
+    )
+    time.sleep(0.2)
+    tree.walk()
+    before = tree.cpu()
+    assert any(states(pid) == {"Z"} or states(pid) == {"Z", "R"} for pid in tree.pids)
+    time.sleep(0.3)
+    assert tree.cpu().since(before) > 0.1
+
+
+def test_a_process_may_have_any_name(spawn: Spawn) -> None:
+    tree = spawn(
+        r"import ctypes, time; ctypes.CDLL(None).prctl(15, b'\xff\xfe)', 0, 0, 0); print('up', flush=True); "
+        "time.sleep(1000)"
+    )
+    assert tree.stop_all()
+    assert any(b"\xff\xfe" in Path(f"/proc/{pid}/stat").read_bytes() for pid in tree.pids)
+
+
 def test_a_member_that_keeps_forking_is_reported_or_stopped(spawn: Spawn) -> None:
     chain = "import os\nprint('up', flush=True)\nwhile True:\n    if os.fork(): os._exit(0)\n"
     tree = spawn(f"import os, time\nif os.fork():\n    time.sleep(1000)\n{chain}")

@@ -15,6 +15,7 @@ from evaluator.contest import Rounds
 from evaluator.model import Purpose
 from evaluator.score import Ruler, Score
 from evaluator.verdicts import Verdict
+from evaluator.workers import covered
 
 RULER = Ruler(between_sd=0.005, null_seconds=1e-4, write_seconds=5e-5)
 REFERENCE = 10e-3
@@ -69,11 +70,11 @@ RULES = {
         where=contest,
     ),
     "an incumbent slowed down with the reference does not count": Rule(
-        measured(5e-3, 4e-3, solo=8e-3),
+        # By less than is forgiven to a speedup, and by more than a gain must be.
+        measured(5e-3, 4.88e-3, solo=REFERENCE / 1.025),
         lambda found: isinstance(found, Score) and not found.accepted,
-        "DRIFT",
+        "GAIN_DRIFT",
         math.inf,
-        where=contest,
     ),
     "a gain below 1% is no new best": Rule(
         measured(5e-3, 4.97e-3, noise=1e-4),
@@ -199,3 +200,41 @@ def test_processes_are_started_in_an_order_and_its_reverse() -> None:
         assert three == one
         first.add(one[0])
     assert first == {0, 1, 2}, "who is started first is drawn"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "counts", "done"),
+    [
+        ([1.0], 1.0, True),
+        ([0.9], 0.9, False),  # the reference seems to have been slowed down: once more
+        ([0.9, 1.0], 1.0, True),
+        ([0.9, 0.92, 0.91], 0.92, True),
+        ([1.2], None, False),  # still slowed down itself
+        ([1.2, 1.0], 1.0, False),
+        ([0.7, 1.2], 0.7, False),  # a late block hides nothing
+        ([1.2, 1.0, 0.7, 0.9], 0.7, True),
+        ([1.2] * 6, None, False),
+    ],
+)
+def test_which_time_alone_counts(blocks: list[float], counts: float | None, done: bool) -> None:
+    assert contest.settled(blocks, lambda alone: -math.log(alone)) == (counts, done)
+
+
+def test_a_candidate_that_varies_beside_a_slowed_reference_gains_nothing() -> None:
+    """With an even number of pairs, medians of times are not medians of their ratios."""
+    honest = numbers(measured(REFERENCE, instances=3)).speedup
+    rounds = measured(REFERENCE, instances=3)
+    for where in rounds:
+        where.pairs = [
+            [(p[0] * (1.2 if i < 3 else 1.0), p[1] * (1.3 if i % 2 else 1.0)) for i, p in enumerate(pairs)]
+            if r % 2
+            else pairs
+            for r, pairs in enumerate(where.pairs)
+        ]
+    assert numbers(rounds).speedup <= 1.01 * honest
+
+
+def test_memory_that_outputs_share_is_counted_once() -> None:
+    assert covered([]) == 0
+    assert covered([(0, 10)] * 5) == 10
+    assert covered([(20, 30), (0, 10), (5, 12), (6, 8)]) == 22

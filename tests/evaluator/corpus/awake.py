@@ -80,10 +80,41 @@ AFTER_THE_CLOCK = candidate(
     """,
 )
 
+# A helper whose first thread has ended, and whose second one works while all are stopped.
+DEAD_LEADER = candidate(
+    f"return {ANSWER}",
+    top=TIMER
+    + """
+import platform
+
+EXIT = {"x86_64": 60, "aarch64": 93}[platform.machine()]
+
+def work():
+    made = timer()
+    while True:
+        wake(made, 0.002)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        until = time.monotonic() + 0.002
+        while time.monotonic() < until:
+            pass
+""",
+    init="self.helper = None",
+    extra="""
+    def load_state_dict(self, state, strict=True):
+        if self.helper is None:
+            self.helper = os.fork()
+            if self.helper == 0:
+                threading.Thread(target=work).start()
+                libc.syscall(EXIT, 0)  # this thread alone
+        return super().load_state_dict(state, strict)
+    """,
+)
+
 BACKGROUND = statuses("background_work")
 
 AWAKE: tuple[Entry, ...] = (
     # Unseen where it ends while nobody is measured, and then nothing is gained.
     Entry("children that end while they are stopped", "work while stopped", ENDS_STOPPED, BACKGROUND | CORRECT),
+    Entry("a helper without its first thread", "work while stopped", DEAD_LEADER, BACKGROUND),
     Entry("finished between clock and reading", "work while stopped", AFTER_THE_CLOCK, BACKGROUND | WRONG),
 )

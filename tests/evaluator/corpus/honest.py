@@ -9,6 +9,7 @@ from tests.evaluator.sources import (
     BRANCHES_EAGER,
     EAGER,
     HEAD,
+    MANY_OUTPUTS,
     REPEATED,
     TWO_OUTPUTS,
     branches,
@@ -316,6 +317,21 @@ class ModelNew(nn.Module):
         problem=BRANCHES,
     ),
     Entry("whole numbers beside a layer", "outputs", two_outputs("self.linear(x)"), problem=TWO_OUTPUTS),
+    Entry(
+        "one tensor for many outputs",
+        "outputs",
+        MANY_OUTPUTS.source.replace("class Model(", "class ModelNew(").replace("y.clone()", "y"),
+        problem=MANY_OUTPUTS,
+    ),
+    honest(
+        "a process named in no known encoding",
+        "rewritten",
+        candidate(
+            f"return {ANSWER}",
+            top="import ctypes",
+            init="ctypes.CDLL(None).prctl(15, b'\\xff\\xfe', 0, 0, 0)",
+        ),
+    ),
     Entry(
         "an expanded view, less than the time to write it out",
         "outputs",
