@@ -219,9 +219,9 @@ class Contest:
         for p in self.players:
             self._guarded(p, partial(self.bench.load_weights, p.worker))
         settling = self.bench.draw_inputs()
-        settled = {n: self._call(self.players[n], settling) for n in self._order()}
+        answers = {n: self._call(self.players[n], settling) for n in self._order()}
         self.bench.begin_draw()
-        self._judge_by_eager(settling, settled)
+        self._judge_by_eager(settling, answers)
         kept: list[tuple[float, ...]] = []
         near_one = not self.rounds.pairs or self.random.random() < NEAR_SHARE
         repeat_after = self.random.randrange(pairs) if near_one else None

@@ -144,22 +144,8 @@ def get_init_inputs():
 )
 """Its answer holds each number 8192 times, and need not be written more than once."""
 MANY_OUTPUTS = problem(
-    HEAD
-    + """
-class Model(nn.Module):
-    def __init__(self, features):
-        super().__init__()
-        self.scale = nn.Parameter(torch.randn(features))
-
-    def forward(self, x):
-        y = (x * self.scale).mean(1, keepdim=True).repeat(1, 2048)
-        return tuple(y.clone() for _ in range(16))
-
-def get_inputs():
-    return [torch.randn(256, 32)]
-
-def get_init_inputs():
-    return [32]
-"""
+    REPEATED.source.replace("return (x", "y = (x").replace(
+        ".repeat(1, 8192)", ".repeat(1, 1024)\n        return tuple(y.clone() for _ in range(16))"
+    )
 )
 """The same tensor sixteen times over."""
